@@ -1,0 +1,35 @@
+"""The table of drafters: a name, and where its class lives. Entries are imported on use, so that
+`import eyespan` stays light; a table can be read and searched, which discovery cannot.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from eyespan.drafters.base import Drafter
+from eyespan.errors import unknown_name
+
+DRAFTERS: dict[str, str] = {
+    "none": "eyespan.drafters.none:NoDrafter",
+    "recap": "eyespan.drafters.recap:Recap",
+}
+
+
+def make_drafter(name: str, *, vocab_size: int, **options: Any) -> Drafter:
+    """Build a drafter by name.
+
+    Args:
+        name: a key of `DRAFTERS`.
+        vocab_size: ids of the target, [0, vocab_size).
+        **options: fields of the drafter's config; unknown ones are refused.
+
+    Raises:
+        ConfigError: unknown name or option, or a value out of range.
+    """
+    if name not in DRAFTERS:
+        raise unknown_name("drafter", name, DRAFTERS)
+    module, _, attribute = DRAFTERS[name].partition(":")
+    factory: Any = getattr(import_module(module), attribute)
+    drafter: Drafter = factory(vocab_size=vocab_size, **options)
+    return drafter

@@ -1,0 +1,66 @@
+"""The two protocols of a drafter. A *drafter* is what all requests share (weights, a corpus, a
+cross-request memory); a *session* is one request's private view of it. Dropping a session ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Protocol
+
+from eyespan.types import DraftTree, Ints, Needs, Prefill, Request, Step
+
+
+class Session(Protocol):
+    """One request's view of a drafter."""
+
+    def propose(self, prefix: Ints, budget: int) -> DraftTree:
+        """Guess at most `budget` nodes (plus the drafter's declared `extra_nodes`) after `prefix`.
+
+        Must not change the session. `prefix` is [P], its last token the root.
+        """
+        ...
+
+    def observe(self, step: Step) -> None:
+        """Learn from what was verified. Runs after the tokens are final, so a fault here can cost
+        speed, never change the text."""
+        ...
+
+
+class Ask(NamedTuple):
+    """One sequence's question to a drafter."""
+
+    session: Session
+    prefix: Ints
+    budget: int
+
+
+class Drafter(Protocol):
+    """What all requests share.
+
+    Attributes:
+        name: the name in the table of `eyespan.drafters`.
+        needs: what the target must hand back.
+        fixed_budget: nodes of the method's own published setting (`budget="fixed"`); 0 never drafts.
+        extra_nodes: nodes that may come on top of the budget (RECAP's suffix nodes).
+    """
+
+    name: ClassVar[str]
+    needs: Needs
+    fixed_budget: int
+    extra_nodes: int
+
+    def begin(self, request: Request, prefill: Prefill) -> Session:
+        """Open a session once the prompt has been read; seeds memory from the prompt's rows."""
+        ...
+
+    def propose_many(self, asks: Sequence[Ask]) -> list[DraftTree]:
+        """Draft for a whole batch; drafters with weights do it in one forward."""
+        ...
+
+    def config_dict(self) -> dict[str, object]:
+        """Every field of the drafter's config by its own name, JSON-ready (for traces)."""
+        ...
+
+    def reset(self) -> None:
+        """Forget everything shared between requests."""
+        ...
