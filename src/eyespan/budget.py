@@ -1,0 +1,192 @@
+"""How many nodes a tree may have so that checking it never costs more than it brings.
+
+A verify pass with n nodes costs T(n); a tree whose nodes are accepted with probabilities p_1 >= p_2
+>= ... commits 1 + p_1 + ... + p_n tokens on average. The best n maximises tokens per second; when
+no n beats the plain step, the step is plain. Costs are measured once per model and machine
+(`cost.py`), probabilities are learned while text is written (`Calibration`). Both papers use one
+fixed size, which wins on a large GPU and loses on a CPU; this rule is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from eyespan.errors import ConfigError
+from eyespan.types import MAX_PACK, DraftTree, Floats, Ints
+
+Budget: TypeAlias = Literal["auto", "fixed"] | int
+
+DEPTHS = 12
+BINS = 24
+DECAY = 0.999
+"""Older evidence fades: after 700 rounds that touch a cell, what it held counts half."""
+PRIOR_WEIGHT = 2.0
+"""Offered nodes that the drafter's own score is worth before anything was seen."""
+MARGIN = 1.03
+"""A draft must promise this much more than a plain step: costs are measured on noisy machines."""
+
+
+def check_budget(budget: object) -> Budget:
+    """Validate a budget option.
+
+    Raises:
+        ConfigError: not "auto", "fixed" or a whole number from 0 to 127.
+    """
+    if budget == "auto" or budget == "fixed":
+        return budget
+    if isinstance(budget, bool) or not isinstance(budget, int) or not 0 <= budget < MAX_PACK:
+        raise ConfigError(
+            f"budget={budget!r}",
+            found="not a budget",
+            needed=f"'auto', 'fixed' or a number of nodes from 0 to {MAX_PACK - 1}",
+            todo="Use 'auto' unless you compare sizes.",
+        )
+    return budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostCurve:
+    """Milliseconds of one target forward, by packed nodes (root included).
+
+    Attributes:
+        sizes: [m] packed sizes, ascending, the first is 1 (the plain step).
+        ms: [m] milliseconds at each of them; read between by straight lines, beyond the last one
+            by its last slope.
+    """
+
+    sizes: tuple[int, ...]
+    ms: tuple[float, ...]
+
+    def at(self, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Milliseconds at these packed sizes; never falling, so noise cannot make nodes free."""
+        ms = np.maximum.accumulate(np.asarray(self.ms, np.float64))
+        inside = np.interp(sizes, self.sizes, ms)
+        if len(self.sizes) > 1:
+            slope = (ms[-1] - ms[-2]) / (self.sizes[-1] - self.sizes[-2])
+            inside = inside + slope * np.maximum(sizes - self.sizes[-1], 0)
+        return inside
+
+
+class Calibration:
+    """Turns a drafter's node scores into acceptance probabilities, learned from what came true.
+
+    A cell is (candidate source, depth, score octave); it counts nodes offered and nodes that lay on
+    the text's real path. Every proposed node is counted once the text has passed it, whether it
+    was sent to the target or cut, so the counts do not depend on the budget and a drafter that is
+    switched off can prove itself again.
+    """
+
+    def __init__(self, sources: int) -> None:
+        shape = (max(sources, 1), DEPTHS, BINS)
+        self._offered = np.zeros(shape)
+        self._accepted = np.zeros(shape)
+
+    def probabilities(self, draft: DraftTree, depths: Ints) -> npt.NDArray[np.float64]:
+        """[n] chance of each node to be committed; never above its parent's."""
+        if len(draft) == 0:
+            return np.zeros(0)
+        cells = self._cells(draft, depths)
+        score = _scores(draft)
+        offered, accepted = self._offered[cells], self._accepted[cells]
+        chance = (accepted + PRIOR_WEIGHT * score) / (offered + PRIOR_WEIGHT)
+        for node, parent in enumerate(draft.parents):
+            if parent >= 0 and chance[node] > chance[parent]:
+                chance[node] = chance[parent]
+        return np.asarray(chance, np.float64)
+
+    def learn(self, draft: DraftTree, depths: Ints, text: Ints) -> None:
+        """Count a proposed tree against the text that followed its root.
+
+        Args:
+            draft: the whole proposal, before any cut.
+            depths: [n] depth of each node, 1 below the root.
+            text: the tokens that followed; nodes deeper than it are not counted.
+        """
+        seen = np.flatnonzero(depths <= len(text))
+        if seen.size == 0:
+            return
+        cells = self._cells(draft, depths)
+        touched = tuple(axis[seen] for axis in cells)
+        true = np.zeros(len(draft), bool)
+        for node in _true_path(draft, text):
+            true[node] = True
+        self._offered[touched] *= DECAY
+        self._accepted[touched] *= DECAY
+        np.add.at(self._offered, touched, 1.0)
+        np.add.at(self._accepted, touched, true[seen].astype(np.float64))
+
+    def _cells(self, draft: DraftTree, depths: Ints) -> tuple[npt.NDArray[np.intp], ...]:
+        source = np.zeros(len(draft), np.intp) if draft.origins is None else draft.origins
+        octave = -2.0 * np.log2(np.maximum(_scores(draft), 1e-6))
+        return (
+            np.asarray(source, np.intp),
+            np.minimum(depths - 1, DEPTHS - 1).astype(np.intp),
+            np.minimum(octave, BINS - 1).astype(np.intp),
+        )
+
+
+def _scores(draft: DraftTree) -> Floats:
+    """[n] scores as chances; a drafter without scores is taken to believe all its guesses."""
+    if draft.scores is None:
+        return np.full(len(draft), 0.5, np.float32)
+    return np.clip(draft.scores, 0.0, 1.0)
+
+
+def _true_path(draft: DraftTree, text: Ints) -> list[int]:
+    """Indices of the proposed nodes that the text followed, from the root outwards."""
+    path: list[int] = []
+    parent = -1
+    for token in text:
+        hits = np.flatnonzero((draft.parents == parent) & (draft.tokens == token))
+        if hits.size == 0:
+            break
+        parent = int(hits[0])
+        path.append(parent)
+    return path
+
+
+def depths_of(draft: DraftTree) -> Ints:
+    """[n] depth of each node, 1 for children of the root."""
+    depths = np.empty(len(draft), np.int32)
+    for node, parent in enumerate(draft.parents):
+        depths[node] = 1 if parent < 0 else depths[parent] + 1
+    return depths
+
+
+def keep_nodes(draft: DraftTree, nodes: npt.NDArray[np.intp]) -> DraftTree:
+    """The sub-tree of these nodes, which must hold every kept node's parent; order is kept."""
+    nodes = np.sort(nodes)
+    place = np.full(len(draft) + 1, -1, np.int32)  # the extra entry maps parent -1 to itself
+    place[nodes] = np.arange(len(nodes), dtype=np.int32)
+    return DraftTree(
+        tokens=draft.tokens[nodes],
+        parents=place[draft.parents[nodes]],
+        scores=None if draft.scores is None else draft.scores[nodes],
+        origins=None if draft.origins is None else draft.origins[nodes],
+        origin_names=draft.origin_names,
+    )
+
+
+def best_cut(
+    chances: npt.NDArray[np.float64], curve: CostCurve, *, host_ms: float, cap: int
+) -> npt.NDArray[np.intp]:
+    """Which nodes to send: those up to the best tokens per millisecond, or none.
+
+    Args:
+        chances: [n] acceptance probabilities, no node above its parent.
+        curve: cost of a forward.
+        host_ms: what drafting, packing and refreshing cost on top of a plain step.
+        cap: most nodes that may be sent.
+    """
+    order = np.argsort(-chances, kind="stable")[:cap]  # stable: parents stand before children
+    if order.size == 0:
+        return order
+    tokens = 1.0 + np.cumsum(chances[order])
+    cost = curve.at(np.arange(1, order.size + 2))
+    rate = tokens / (cost[1:] + host_ms)
+    best = int(np.argmax(rate))
+    return order[: best + 1] if rate[best] > MARGIN / cost[0] else order[:0]

@@ -1,0 +1,149 @@
+"""One running request: its tokens, where it stands in the target, how it ends, what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eyespan.drafters.base import Session
+from eyespan.types import Cut, DraftTree, Finish, Ints, PackedTree, Prefill, Request, Step
+
+STAGES = ("propose", "pack", "forward", "verify", "commit", "refresh")
+
+Draw = Callable[[Any, Ints], int]
+"""(logits [V] on the target's device, ids so far [P]) -> the target's token."""
+
+OnToken = Callable[[int, str], "Cut | None"]
+"""(committed id, "target" or the source of the guess) -> why the answer ends here, or None."""
+
+
+class Guess(NamedTuple):
+    """A proposal that the text has not passed yet: evidence for the budget rule."""
+
+    at: int
+    """Committed tokens when it was made."""
+    draft: DraftTree
+    depths: Ints
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a request cost; becomes a `Generation`."""
+
+    forwards: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    drafted_by_depth: list[int] = field(default_factory=list)
+    accepted_by_depth: list[int] = field(default_factory=list)
+    plain_steps: dict[str, int] = field(default_factory=dict)
+    stage_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+
+    def count(self, tree: PackedTree, path: Ints, ms: Mapping[str, float]) -> None:
+        """Count one verify pass."""
+        self.forwards += 1
+        self.drafted += len(tree) - 1
+        self.accepted += int(path.size)
+        deepest = int(tree.depths.max())
+        for counts, depth in ((self.drafted_by_depth, deepest), (self.accepted_by_depth, path.size)):
+            counts.extend([0] * (deepest - len(counts)))
+            for at in range(int(depth)):
+                counts[at] += 1
+        for stage, spent in ms.items():
+            self.stage_ms[stage] += spent
+
+    def plain(self, reason: str) -> None:
+        """Count a round without a draft."""
+        self.plain_steps[reason] = self.plain_steps.get(reason, 0) + 1
+
+
+class Observer:
+    """Sees a request's rounds as they happen (traces). This one ignores them."""
+
+    def prefill(self, running: Running, prefill: Prefill) -> None:
+        """The prompt was read and the first token committed."""
+
+    def step(
+        self,
+        running: Running,
+        step: Step,
+        *,
+        draft: DraftTree,
+        sources: Sequence[str],
+        ms: Mapping[str, float],
+    ) -> None:
+        """A round was committed. `draft` is what was sent, `sources` names each packed node."""
+
+
+class Running:
+    """A request between its prefill and its end. The decoder owns all but the arguments.
+
+    Args:
+        request: what to generate; `max_new_tokens` already fits the target's context.
+        on_token: told every committed token, in order.
+        draw: the target's choice from its logits; None is greedy, the first id of a row.
+        observer: sees every round.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        *,
+        on_token: OnToken,
+        draw: Draw | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        length = len(request.prompt_ids)
+        self._buffer = np.empty(length + request.max_new_tokens, np.int32)
+        self._buffer[:length] = request.prompt_ids
+        self._length = length
+        self.request, self.on_token, self.draw = request, on_token, draw
+        self.observer = observer or Observer()
+        self.state: Any = None
+        self.session: Session | None = None
+        self.counters = Counters()
+        self.finish: Finish | None = None
+        self.guesses: list[Guess] = []
+        self.resting = 0  # rounds left in which the drafter is not asked
+
+    @property
+    def ids(self) -> Ints:
+        """[P] committed tokens, the root last; a view that later tokens never change."""
+        return self._buffer[: self._length]
+
+    @property
+    def output_ids(self) -> Ints:
+        """[n] committed tokens of the answer."""
+        return self._buffer[len(self.request.prompt_ids) : self._length]
+
+    @property
+    def room(self) -> int:
+        """Tokens that may still be committed."""
+        return len(self._buffer) - self._length
+
+    def choose(self, row_ids: Ints, logits: Any) -> int:
+        """The target's token where its row is `row_ids` [K] and its logits are `logits` [V]."""
+        return int(row_ids[0]) if self.draw is None else self.draw(logits, self.ids)
+
+    def emit(self, token: int, source: str) -> Cut | None:
+        """Commit one token and say whether the answer ends with it."""
+        self._buffer[self._length] = token
+        self._length += 1
+        cut = self.on_token(token, source)
+        if cut is None and token in self.request.eos_ids:
+            cut = "eos"
+        if cut is None and self.room == 0:
+            cut = "length"
+        self.finish = cut
+        return cut
+
+
+def sources_of(draft: DraftTree, tree: PackedTree, drafter: str) -> list[str]:
+    """[n + 1] where each packed node came from; the last entry, read at -1, is the target."""
+    if draft.origins is None:
+        names = [drafter] * len(draft)
+    else:
+        names = [draft.origin_names[origin] for origin in draft.origins]
+    return ["root", *(names[at] for at in tree.order), "target"]
