@@ -61,6 +61,10 @@ class Drafter(Protocol):
         """Every field of the drafter's config by its own name, JSON-ready (for traces)."""
         ...
 
+    def is_warm(self, scope: str | None) -> bool:
+        """Whether this scope's shared memory holds anything yet (for traces)."""
+        ...
+
     def reset(self) -> None:
         """Forget everything shared between requests."""
         ...

@@ -1,0 +1,111 @@
+"""Measures what a verify pass costs on this machine, once, and remembers it on disk.
+
+The curve belongs to a model, device, dtype, attention kernel, thread count and library version;
+any of them changing measures anew. A curve is a hint about speed: a damaged or unwritable file is
+simply measured again, and no value in it can change a generated token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from eyespan._core import pack
+from eyespan.budget import CostCurve
+from eyespan.target.base import SequenceState, Target
+from eyespan.types import Ints, Needs, PackedTree
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+CONTEXT = 256
+ROUNDS = 5
+SLOW_MS = 400.0
+"""Past this a single pass is too dear to repeat; larger trees are extrapolated."""
+
+
+def cost_curve(target: Target, needs: Needs) -> CostCurve:
+    """The target's curve: from disk when it was measured before, else measured and stored."""
+    file = _cache_folder() / f"{_key(target, needs)}.json"
+    known = _read(file)
+    if known is not None:
+        return known
+    curve = measure(target, needs)
+    _write(file, curve)
+    return curve
+
+
+def measure(target: Target, needs: Needs) -> CostCurve:
+    """Time verify passes of several sizes after a text of 256 tokens; takes a second or a few.
+
+    The minimum of the rounds is kept: what disturbs a timing only ever adds to it. Sizes take
+    turns, so that a machine slowing down does not bend the curve.
+    """
+    length = max(2, min(CONTEXT, target.info.max_context - SIZES[-1] - 1))
+    words = [at for at in range(target.info.vocab_size) if at not in target.info.media_ids]
+    ids = np.array([words[(7 * at) % len(words)] for at in range(length)], np.int32)
+    state, _ = target.prefill(target.prompt_from_ids(ids), Needs())
+    try:
+        best = dict.fromkeys(SIZES, float("inf"))
+        for _ in range(ROUNDS):
+            for size in SIZES:
+                best[size] = min(best[size], _time_pass(target, state, ids[:size], needs))
+                if best[size] > SLOW_MS:
+                    break
+    finally:
+        target.close(state)
+    sizes = tuple(size for size in SIZES if best[size] < float("inf"))
+    return CostCurve(sizes=sizes, ms=tuple(best[size] for size in sizes))
+
+
+def _time_pass(target: Target, state: SequenceState, ids: Ints, needs: Needs) -> float:
+    """Milliseconds of one pass over a binary tree of these ids, its rows, and the roll-back."""
+    guesses = np.arange(len(ids) - 1, dtype=np.int32)
+    parents = ((guesses - 1) // 2).astype(np.int32)  # node 0 hangs from the root: (0 - 1) // 2
+    tree = PackedTree(*pack(ids[1:], parents, None, int(ids[0])))
+    before = perf_counter()
+    target.forward([state], [tree], needs)
+    target.keep(state, np.empty(0, np.int32))
+    spent = 1e3 * (perf_counter() - before)
+    target.rewind(state, 1)
+    return spent
+
+
+def _key(target: Target, needs: Needs) -> str:
+    import transformers  # noqa: PLC0415  (only its version: it is loaded by now)
+
+    parts = (
+        repr(target.info.identity), str(target.info.device), str(target.info.dtype),
+        target.info.attention, repr(needs), torch.__version__, transformers.__version__,
+        str(torch.get_num_threads()),
+    )
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(root).expanduser() / "eyespan" / "cost"
+
+
+def _read(file: Path) -> CostCurve | None:
+    try:
+        data = json.loads(file.read_text())
+        curve = CostCurve(sizes=tuple(map(int, data["sizes"])), ms=tuple(map(float, data["ms"])))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    sane = curve.sizes[:1] == (1,) and len(curve.sizes) == len(curve.ms) and min(curve.ms) > 0
+    return curve if sane and list(curve.sizes) == sorted(set(curve.sizes)) else None
+
+
+def _write(file: Path, curve: CostCurve) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps({"sizes": curve.sizes, "ms": curve.ms}))
+        part.replace(file)  # a reader sees the old file or the whole new one
+    except OSError:
+        pass

@@ -1,0 +1,188 @@
+"""Traces: one JSON object a line, written for people, replay and the tree viewer.
+
+A file holds, for each request, a `request` line, a `prefill` line, one `step` line a round and an
+`end` line, all with the request's `id` and standing together. `docs/trace.md` lists every field.
+Reading one back needs no model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eyespan.errors import InputError, OutputError
+from eyespan.sequence import Observer, Running
+from eyespan.types import DraftTree, Generation, Prefill, Request, Step
+
+if TYPE_CHECKING:
+    from eyespan.generation import Engine
+
+VERSION = 1
+
+
+class Trace:
+    """An open trace file; takes any number of requests, each written whole when it ends.
+
+    Args:
+        file: where to write; an existing file is replaced.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+
+    def __init__(self, file: str | Path) -> None:
+        self.file = Path(file)
+        try:
+            self._out = self.file.open("w", encoding="utf-8")
+        except OSError as error:
+            raise OutputError(
+                f"trace file {self.file}",
+                found=error.strerror or str(error),
+                needed="a place that can be written",
+                todo="Create its folder or choose another path.",
+            ) from error
+
+    def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Append one request's lines."""
+        for line in lines:
+            self._out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+        self._out.flush()
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        self._out.close()
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class TraceRecord(Observer):
+    """Collects one request's lines while it runs."""
+
+    def __init__(self, engine: Engine, request: Request) -> None:
+        self._auto = engine.policy.auto
+        self._lines: list[dict[str, Any]] = [
+            {
+                "type": "request",
+                "version": VERSION,
+                "id": request.id,
+                "drafter": engine.drafter.name,
+                "config": engine.drafter.config_dict(),
+                "budget": engine.policy.budget,
+                "prompt_ids": request.prompt_ids.tolist(),
+                "media_ids": sorted(request.media_ids),
+                "eos_ids": sorted(request.eos_ids),
+                "max_new_tokens": request.max_new_tokens,
+                "memory": "warm" if engine.drafter.is_warm(request.scope) else "fresh",
+                "scope": request.scope,
+                "model": engine.target.info.name,
+                "greedy": True,
+            }
+        ]
+        self._rows = engine.drafter.needs.rows
+
+    def prefill(self, running: Running, prefill: Prefill) -> None:
+        """Record the rows that seeded memory."""
+        rows = zip(prefill.positions, prefill.row_ids, prefill.row_logits, strict=True)
+        self._lines.append(
+            {
+                "type": "prefill",
+                "id": running.request.id,
+                "rows": [[int(at), ids.tolist(), _floats(logits)] for at, ids, logits in rows],
+                "next": int(running.output_ids[0]),
+            }
+        )
+
+    def step(
+        self,
+        running: Running,
+        step: Step,
+        *,
+        draft: DraftTree,
+        sources: Sequence[str],
+        ms: Mapping[str, float],
+    ) -> None:
+        """Record one round."""
+        tree, verdict = step.tree, step.verdict
+        scores = [1.0, *(0.0 if draft.scores is None else float(draft.scores[at])
+                         for at in tree.order)]
+        line: dict[str, Any] = {
+            "type": "step",
+            "id": running.request.id,
+            "i": running.counters.forwards - 2,  # the prefill is forward 1
+            "tokens": tree.tokens.tolist(),
+            "parents": tree.parents.tolist(),
+            "scores": scores,
+            "origin": list(sources[:-1]),
+            "budget_used": sum(name != "suffix" for name in sources[1:-1]) if self._auto else None,
+            "accepted": verdict.path.tolist(),
+            "next": verdict.next,
+            "ms": dict(ms),
+        }
+        if self._rows:
+            line["row_ids"] = step.out.row_ids.tolist()
+            line["row_logits"] = [_floats(row) for row in step.out.row_logits]
+        if verdict.cut is not None:
+            line["cut"] = verdict.cut
+        self._lines.append(line)
+
+    def lines(self, result: Generation) -> Iterator[dict[str, Any]]:
+        """All lines of the request, its end last."""
+        yield from self._lines
+        yield {
+            "type": "end",
+            "id": self._lines[0]["id"],
+            "output_ids": list(result.token_ids),
+            "text": result.text,
+            "finish": result.finish,
+            "forwards": result.forwards,
+            "drafted": result.drafted,
+            "accepted": result.accepted,
+            "tau": result.tau,
+            "seconds": dict(result.seconds),
+        }
+
+
+def _floats(values: Any) -> list[float | None]:
+    """JSON has no infinity: padding of short rows becomes null."""
+    return [float(value) if value > float("-inf") else None for value in values]
+
+
+def read_trace(file: str | Path) -> list[list[dict[str, Any]]]:
+    """The requests of a trace file, each a list of its lines.
+
+    Raises:
+        InputError: no such file, a broken line, or a line that no request opened.
+    """
+    path = Path(file)
+    requests: list[list[dict[str, Any]]] = []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, str(error)) from error
+    for number, raw in enumerate(text.splitlines(), 1):
+        try:
+            line = json.loads(raw)
+            kind = line["type"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise _unreadable(path, f"line {number} is no trace line") from error
+        if kind == "request":
+            requests.append([])
+        if not requests:
+            raise _unreadable(path, f"line {number} comes before any request")
+        requests[-1].append(line)
+    return requests
+
+
+def _unreadable(path: Path, found: str) -> InputError:
+    return InputError(
+        f"trace file {path}",
+        found=found,
+        needed="JSON lines as `--trace` writes them",
+        todo="Write it again with `eyespan generate --trace FILE`.",
+    )
