@@ -1,0 +1,180 @@
+"""The one implementation of `Target`: an unpatched Hugging Face model as prompts and packs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from eyespan.target import cache as caches
+from eyespan.target.base import Message, Prompt, SequenceState, TargetInfo
+from eyespan.target.capabilities import inspect_model
+from eyespan.target.extras import check_needs, hidden_states
+from eyespan.target.families import family_of
+from eyespan.target.images import Picture, open_pictures
+from eyespan.target.inputs import PromptMaker
+from eyespan.target.media import eos_ids_of, media_ids_of
+from eyespan.target.prefill import read_prompt
+from eyespan.target.rows import top_rows
+from eyespan.target.tree_forward import forward_tree
+from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut
+
+
+class HuggingFaceTarget:
+    """A transformers model behind the `Target` protocol.
+
+    The model is put into eval mode (dropout would make every comparison meaningless); `detach()`
+    puts its training flag back. Nothing else about it changes, and one model may serve several
+    adapters and stock `generate()`, though not from two threads at the same moment.
+    """
+
+    def __init__(self, model: Any, processor: Any = None, name: str | None = None) -> None:
+        """Inspect a live model.
+
+        Args:
+            model: causal or image-text-to-text model of transformers >= 5, sdpa or eager attention.
+            processor: its processor (pictures) or tokenizer (text only); None allows only
+                `prompt_from_ids` and `prompt_from_generate`.
+            name: how `info` and error messages call it; default: the config's own.
+
+        Raises:
+            UnsupportedTarget: it cannot be verified in trees, with the reason.
+        """
+        name = name or str(model.config.name_or_path or type(model).__name__)
+        self._family = family_of(model.config)
+        self._capabilities = found = inspect_model(model, name)
+        self.model = model
+        self.processor = processor
+        self.tokenizer = getattr(processor, "tokenizer", processor)
+        self._was_training = bool(model.training)
+        model.eval()
+        eos_ids = eos_ids_of(model, self.tokenizer)
+        self.info = TargetInfo(
+            name=name,
+            family=self._family.name,
+            vocab_size=found.vocab_size,
+            media_ids=media_ids_of(model.config, self.tokenizer, self._family, eos_ids),
+            eos_ids=eos_ids,
+            max_context=found.max_context,
+            hidden_size=found.hidden_size,
+            layers=found.layers,
+            dtype=str(found.dtype).removeprefix("torch."),
+            device=str(found.device),
+            attention=found.attention,
+            masks="explicit" if found.full_attention else "hook",
+        )
+        self._prompts = PromptMaker(model, processor, self._family, self.info, found.device)
+        self._probe()
+
+    def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
+        """Turn text or a chat and its pictures into model inputs.
+
+        Args:
+            prompt: one user text, or chat messages (see `Message`).
+            images: paths, file contents or opened pictures, in the order of their places in the
+                prompt; for a plain text they come before it.
+
+        Raises:
+            InputError: nothing to say, a spelled-out placeholder, or pictures that cannot be used.
+        """
+        return self._prompts.prepare(prompt, open_pictures(images))
+
+    def prompt_from_ids(self, input_ids: Any, **media: Any) -> Prompt:
+        """A prompt from ids [L] or [1, L] and the processor's own tensors."""
+        return self._prompts.from_ids(input_ids, media)
+
+    def prompt_from_generate(self, input_ids: Any, model_kwargs: Mapping[str, Any]) -> Prompt:
+        """A prompt from what transformers' `generate()` hands to its decoding method.
+
+        Args:
+            input_ids: [1, L].
+            model_kwargs: positions, cache, mask, and image features that are already computed.
+
+        Raises:
+            UnsupportedRequest: an argument that trees cannot honour.
+        """
+        return self._prompts.from_generate(input_ids, model_kwargs)
+
+    @torch.no_grad()
+    def prefill(self, prompt: Prompt, needs: Needs) -> tuple[SequenceState, Prefill]:
+        """Read the prompt once (see `prefill.py`)."""
+        check_needs(needs, self.info.name)
+        return read_prompt(self.model, self._capabilities, prompt, self.info.media_ids, needs)
+
+    @torch.no_grad()
+    def forward(
+        self, states: Sequence[SequenceState], trees: Sequence[PackedTree], needs: Needs
+    ) -> list[TargetOut]:
+        """Run one pack per sequence.
+
+        Args:
+            states: sequences, each kept since its last forward.
+            trees: one pack each, `tokens[0]` the root; one node is a plain step.
+            needs: only `hidden_layers` matters here; rows always come.
+        """
+        return [self._forward_one(*pair, needs) for pair in zip(states, trees, strict=True)]
+
+    def _forward_one(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
+        if state.pending:
+            raise RuntimeError("keep() must follow every forward(): the last pack is still cached")
+        output = forward_tree(
+            self.model,
+            self._capabilities,
+            self._family.token_kinds,
+            state,
+            tree,
+            hidden=bool(needs.hidden_layers),
+        )
+        state.pending = len(tree)
+        row_ids, row_logits = top_rows(output.logits[0])
+        extras = {}
+        if needs.hidden_layers:
+            extras["hidden"] = hidden_states(output, needs.hidden_layers)
+        return TargetOut(
+            row_ids=row_ids, row_logits=row_logits, logits=output.logits[0], extras=extras
+        )
+
+    @torch.no_grad()
+    def keep(self, state: SequenceState, path: Ints) -> None:
+        """Keep the root and the accepted path of the last pack, drop its other nodes.
+
+        Args:
+            state: after a forward.
+            path: [a] packed indices, ascending, root excluded. To drop a committed last token from
+                the cache (it becomes the next root), leave it out.
+        """
+        caches.keep_path(state.cache, state.length, state.pending, path)
+        kept = 1 + len(path)
+        state.length += kept
+        state.next_position = state.next_position + kept
+        if state.padding is not None:
+            state.padding = torch.nn.functional.pad(state.padding, (0, kept), value=True)
+        state.pending = 0
+
+    def release(self, state: SequenceState) -> Any:
+        """End a sequence and hand its cache back, behaving as stock's own."""
+        cache = state.cache
+        caches.end_recording(cache)
+        state.close()
+        return cache
+
+    def decode(self, ids: Sequence[int] | Ints) -> str:
+        """Text of ids, special tokens left out."""
+        text: str = self.tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)
+        return text
+
+    def detach(self) -> None:
+        """Put the model's training flag back."""
+        self.model.train(self._was_training)
+
+    def _probe(self) -> None:
+        """Fill a real cache with two tokens and look at what it is made of: layers and states are
+        created by the first forward, so nothing earlier tells.
+        """
+        text = [i for i in range(self.info.vocab_size) if i not in self.info.media_ids][:2]
+        state, _ = self.prefill(self.prompt_from_ids(text), Needs())
+        try:
+            caches.check_cache(state.cache, self.info.name)
+        finally:
+            state.close()

@@ -1,0 +1,181 @@
+"""The target as the engine sees it: read a prompt, run packed trees, keep what was accepted.
+
+The cache of a sequence holds every committed token except the newest one; that one, the *root*, is
+node 0 of the next pack. A pack of one node is plain decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from eyespan.target.images import Picture
+
+Message: TypeAlias = Mapping[str, Any]
+"""One chat turn: {"role": ..., "content": text or a list of parts}; a part is {"type": "text",
+"text": ...} or {"type": "image"}, the latter standing for the next picture of the request."""
+
+MaskWay: TypeAlias = Literal["explicit", "hook"]
+"""How tree masks reach the model: built here as one tensor, or composed with the model's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetInfo:
+    """What everybody else may know about a target; JSON-ready but for the sets.
+
+    Attributes:
+        name: what it was loaded from, for people.
+        family: name of its row in `families.py`.
+        vocab_size: rows of the language-model head; draft ids lie below it.
+        media_ids: ids that are never text (image, video, vision start and end, padding).
+        eos_ids: ids that end an answer.
+        max_context: most tokens a sequence may have, prompt included.
+        hidden_size: width of the decoder's states.
+        layers: number of decoder layers.
+        dtype: of the decoder's weights, e.g. "float32".
+        device: where it runs, e.g. "cpu" or "cuda:0".
+        attention: attention implementation, "sdpa" or "eager".
+        masks: how tree masks reach the model.
+    """
+
+    name: str
+    family: str
+    vocab_size: int
+    media_ids: frozenset[int]
+    eos_ids: frozenset[int]
+    max_context: int
+    hidden_size: int
+    layers: int
+    dtype: str
+    device: str
+    attention: str
+    masks: MaskWay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One request's model inputs, ready on the device.
+
+    Attributes:
+        ids: [L] the prompt as the language model sees it, media placeholders expanded.
+        input_ids: [1, L] the same on the device.
+        position_ids: [1, L], or [4, 1, L] (text, time, height, width) for M-RoPE models.
+        media: inputs of the prefill alone: pixels and grids, or features that are already there.
+        padding: [1, L] bool, False at left padding; None when nothing is padded.
+        images: pictures in the prompt.
+        cache: a cache that already holds the first tokens of `ids`, or an empty one to fill;
+            None makes the target create its own.
+    """
+
+    ids: Ints
+    input_ids: Tensor
+    position_ids: Tensor
+    media: Mapping[str, Any] = field(default_factory=dict)
+    padding: Tensor | None = None
+    images: int = 0
+    cache: Any = None
+
+    def __len__(self) -> int:
+        return int(self.ids.shape[0])
+
+
+class SequenceState:
+    """One request's cache and positions. Opaque to the engine but for `length` and `room`.
+
+    Attributes:
+        length: committed tokens in the cache (all but the root).
+    """
+
+    __slots__ = ("cache", "capacity", "length", "next_position", "padding", "pending")
+
+    def __init__(
+        self,
+        cache: Any,
+        length: int,
+        next_position: Tensor,
+        padding: Tensor | None,
+        capacity: int | None,
+    ) -> None:
+        """Start a state after a prefill.
+
+        Args:
+            cache: the transformers cache object, holding `length` tokens.
+            length: tokens in it.
+            next_position: [1, 1] or [4, 1, 1] position ids of the root.
+            padding: [1, length] bool or None, see `Prompt`.
+            capacity: slots of a static cache, None when the cache grows.
+        """
+        self.cache = cache
+        self.length = length
+        self.next_position = next_position
+        self.padding = padding
+        self.capacity = capacity
+        self.pending = 0  # nodes of the last forward that `keep` has not sorted out yet
+
+    @property
+    def room(self) -> int | None:
+        """Nodes the next pack may have at most; None when the cache grows as needed."""
+        return None if self.capacity is None else self.capacity - self.length
+
+    def close(self) -> None:
+        """Free the cache; the state cannot be used afterwards."""
+        self.cache = None
+        self.padding = None
+
+
+class Target(Protocol):
+    """A model that reads prompts and verifies packed trees.
+
+    Attributes:
+        info: facts about it.
+        model: the transformers model itself.
+        tokenizer: the text tokenizer, or None for a live model that came without one.
+    """
+
+    info: TargetInfo
+    model: Any
+    tokenizer: Any
+
+    def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
+        """Turn text or a chat and its pictures into model inputs; refuses bad ones."""
+        ...
+
+    def prompt_from_ids(self, input_ids: Any, **media: Any) -> Prompt:
+        """A prompt from ids [L] or [1, L] and the processor's own tensors."""
+        ...
+
+    def prompt_from_generate(self, input_ids: Any, model_kwargs: Mapping[str, Any]) -> Prompt:
+        """A prompt from what transformers' `generate()` hands to its decoding method."""
+        ...
+
+    def prefill(self, prompt: Prompt, needs: Needs) -> tuple[SequenceState, Prefill]:
+        """Read the prompt once."""
+        ...
+
+    def forward(
+        self, states: Sequence[SequenceState], trees: Sequence[PackedTree], needs: Needs
+    ) -> list[TargetOut]:
+        """Run one pack per sequence; every state must have been kept since its last forward."""
+        ...
+
+    def keep(self, state: SequenceState, path: Ints) -> None:
+        """Keep the root and the accepted path [a] of the last pack, drop its other nodes."""
+        ...
+
+    def release(self, state: SequenceState) -> Any:
+        """End a sequence and hand its cache back, behaving as stock's own."""
+        ...
+
+    def decode(self, ids: Sequence[int] | Ints) -> str:
+        """Text of ids, special tokens left out."""
+        ...
+
+    def detach(self) -> None:
+        """Undo what the adapter changed on a live model (its training flag)."""
+        ...

@@ -1,0 +1,166 @@
+"""What one live model can do, found once. The only place that asks models such questions.
+
+Facts this rests on (transformers 5): a causal language model accepts a 4-D attention mask as it is;
+where the decoder's config has `layer_types`, the same masks travel as {layer type: mask}; the cache
+argument is called `cache` (before 5.24 `past_key_values`); `DynamicCache(config=...)` says by its
+layer classes what every decoder layer remembers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers.cache_utils import DummyLayer, DynamicLayer
+
+from eyespan.errors import UnsupportedTarget
+from eyespan.target.cache import check_cache, new_cache
+
+_NEEDED_ARGUMENTS = ("attention_mask", "position_ids", "logits_to_keep")
+_CACHE_ARGUMENTS = ("cache", "past_key_values")
+_MASKABLE = ("sdpa", "eager")
+_LENGTH_DEPENDENT_ROPES = ("dynamic", "longrope")
+_UNBOUNDED = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """Answers about one model.
+
+    Attributes:
+        cache_argument: name of the forward argument that takes the cache.
+        layer_types: keys of the mask mapping, or empty when the mask travels as one tensor.
+        full_attention: every layer sees the whole past, so one explicit mask serves all.
+        attention: "sdpa" or "eager".
+        vocab_size, max_context, hidden_size, layers: see `TargetInfo`.
+        dtype, device: of the embeddings, where every input goes.
+    """
+
+    cache_argument: str
+    layer_types: tuple[str, ...]
+    full_attention: bool
+    attention: str
+    vocab_size: int
+    max_context: int
+    hidden_size: int
+    layers: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+def inspect_model(model: Any, name: str) -> Capabilities:
+    """Ask everything once.
+
+    Args:
+        model: a transformers causal or image-text-to-text model.
+        name: how error messages call it.
+
+    Raises:
+        UnsupportedTarget: it cannot be verified in trees, with the reason.
+    """
+    config = model.config
+    text = config.get_text_config(decoder=True)
+    _refuse_other_shapes(model, config, name)
+    arguments = inspect.signature(model.forward).parameters
+    embeddings = model.get_input_embeddings().weight
+    return Capabilities(
+        cache_argument=_cache_argument(arguments, name),
+        layer_types=tuple(sorted(set(getattr(text, "layer_types", None) or ()))),
+        full_attention=_all_full(config, name),
+        attention=_attention(text, name),
+        vocab_size=int(model.get_output_embeddings().weight.shape[0]),
+        max_context=_max_context(text),
+        hidden_size=int(text.hidden_size),
+        layers=int(text.num_hidden_layers),
+        dtype=embeddings.dtype,
+        device=embeddings.device,
+    )
+
+
+def _refuse_other_shapes(model: Any, config: Any, name: str) -> None:
+    if config.is_encoder_decoder:
+        raise _unsupported(
+            name, "an encoder-decoder model", "a decoder-only one", "Use stock generate()."
+        )
+    if model.get_output_embeddings() is None:
+        raise _unsupported(
+            name,
+            "a model without a language-model head",
+            "one that generates text",
+            "Load it with AutoModelForCausalLM or AutoModelForImageTextToText.",
+        )
+    if any(type(module).__module__.startswith(_DYNAMIC_INT8) for module in model.modules()):
+        raise _unsupported(
+            name,
+            "dynamically quantised linear layers, whose activation scale is shared by all tokens "
+            "of one pass, so that a token's logits depend on its neighbours in the tree",
+            "weights in float32, bfloat16 or float16",
+            "Load the model without quantize_dynamic.",
+        )
+
+
+_DYNAMIC_INT8 = ("torch.ao.nn.quantized.dynamic", "torch.ao.nn.intrinsic.quantized.dynamic")
+
+
+def _cache_argument(arguments: Any, name: str) -> str:
+    missing = [argument for argument in _NEEDED_ARGUMENTS if argument not in arguments]
+    found = [argument for argument in _CACHE_ARGUMENTS if argument in arguments]
+    if missing or not found:
+        raise _unsupported(
+            name,
+            f"a forward() without {', '.join(missing) or 'a cache argument'}",
+            "a model of transformers >= 5 whose positions and masks can be given",
+            "Use stock generate().",
+        )
+    return found[0]
+
+
+def _attention(text_config: Any, name: str) -> str:
+    attention = str(text_config._attn_implementation)
+    if attention not in _MASKABLE:
+        raise _unsupported(
+            name,
+            f"attention implementation '{attention}'",
+            "'sdpa' or 'eager', the two that take a tree mask",
+            "Load the model with attn_implementation='sdpa'.",
+        )
+    return attention
+
+
+def _all_full(config: Any, name: str) -> bool:
+    """Whether no layer forgets; refuses layers whose memory cannot be rolled back."""
+    try:
+        cache = new_cache(config)
+    except (KeyError, AttributeError, TypeError) as error:
+        raise _unsupported(
+            name,
+            f"a decoder for which transformers builds no dynamic cache ({error!r})",
+            "attention layers that keep keys and values",
+            "Use stock generate().",
+        ) from None
+    check_cache(cache, name)
+    return all(type(layer) in (DynamicLayer, DummyLayer) for layer in cache.layers)
+
+
+def _max_context(text_config: Any) -> int:
+    """The position table's length; for ropes that rescale by the longest position of a call, the
+    length up to which they do not (beyond it a draft would change the positions of its prefix).
+    """
+    longest = int(getattr(text_config, "max_position_embeddings", None) or _UNBOUNDED)
+    rope = getattr(text_config, "rope_parameters", None) or {}
+    variants = [rope, *(value for value in rope.values() if isinstance(value, dict))]
+    for variant in variants:
+        if variant.get("rope_type") in _LENGTH_DEPENDENT_ROPES:
+            unscaled = variant.get("original_max_position_embeddings") or getattr(
+                text_config, "original_max_position_embeddings", None
+            )
+            longest = min(longest, int(unscaled or longest))
+    return longest
+
+
+def _unsupported(name: str, found: str, needed: str, todo: str) -> UnsupportedTarget:
+    return UnsupportedTarget(
+        f"tree verification of '{name}'", found=found, needed=f"needed is {needed}", todo=todo
+    )

@@ -1,0 +1,181 @@
+"""Chat messages: from a caller's prompt to what the processor encodes, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from eyespan.errors import InputError
+from eyespan.target.base import Message
+from eyespan.target.families import Family
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_PART_TYPES = ("text", "image")
+
+
+def as_messages(prompt: str | Sequence[Message], images: Sequence[Image]) -> list[dict[str, Any]]:
+    """Messages with a list of parts each, pictures in their places.
+
+    Args:
+        prompt: one user text, or messages. Pictures of a plain text, or of a chat with one user
+            turn and no image part, stand before the text; otherwise image parts say where.
+        images: in the order of their places.
+
+    Raises:
+        InputError: nothing to say, an unknown part, or counts that differ.
+    """
+    turns: list[Message] = (
+        [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    )
+    messages: list[dict[str, Any]] = [
+        {"role": _role(turn), "content": list(_parts(turn))} for turn in turns
+    ]
+    places = sum(part["type"] == "image" for part in _all_parts(messages))
+    if not places and images:
+        users = [message for message in messages if message["role"] == "user"]
+        if len(users) == 1:
+            users[0]["content"][:0] = [{"type": "image"} for _ in images]
+            places = len(images)
+    if places != len(images):
+        raise InputError(
+            f"{len(images)} image(s)",
+            found=f"{places} place(s) for them in the prompt",
+            needed="every picture needs one place and every place one picture",
+            todo='Put {"type": "image"} parts where the pictures belong, in order.',
+        )
+    texts = [part["text"] for part in _all_parts(messages) if part["type"] == "text"]
+    if not images and not any(text.strip() for text in texts):
+        raise InputError(
+            "a prompt",
+            found="no text and no image",
+            needed="at least one of them is needed",
+            todo="Say something.",
+        )
+    return messages
+
+
+def check_text(messages: Sequence[Message], processor: Any, media_ids: frozenset[int]) -> None:
+    """Refuse text that spells a placeholder: it would take a picture's place or fake one.
+
+    The text is tokenised as the model would read it, so every spelling that the tokenizer folds
+    into a media token is caught.
+
+    Raises:
+        InputError: naming the token.
+    """
+    tokenizer = getattr(processor, "tokenizer", processor)
+    for part in _all_parts(messages):
+        if part["type"] != "text":
+            continue
+        ids = tokenizer(part["text"], add_special_tokens=False)["input_ids"]
+        spelled = sorted(media_ids.intersection(ids))
+        if spelled:
+            names = ", ".join(repr(tokenizer.convert_ids_to_tokens(i)) for i in spelled)
+            raise InputError(
+                "a prompt",
+                found=f"its text spells {names}",
+                needed="placeholders for pictures come from the chat template only",
+                todo="Take it out of the text, or pass a picture in images=.",
+            )
+
+
+def encode(
+    messages: Sequence[Message], images: Sequence[Image], processor: Any, family: Family
+) -> Mapping[str, Any]:
+    """The processor's tensors for a checked chat.
+
+    With a chat template this is stock's own path, so the prompt is stock's own. Without one, a
+    single user turn becomes plain text; several turns are refused, since guessing their format
+    would silently change answers.
+
+    Raises:
+        InputError: several turns and no chat template.
+    """
+    if processor.chat_template:
+        filled = _with_pictures(messages, images) if family.sees else _as_strings(messages)
+        encoded: Mapping[str, Any] = processor.apply_chat_template(
+            filled,
+            tokenize=True,
+            add_generation_prompt=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+        return encoded
+    if len(messages) != 1:
+        raise InputError(
+            f"a chat of {len(messages)} messages",
+            found="the model's folder has no chat template",
+            needed="one is needed to write several turns as text",
+            todo="Send one text, or add chat_template.jinja to the folder.",
+        )
+    text = "".join(
+        family.image_text if part["type"] == "image" else part["text"]
+        for part in messages[0]["content"]
+    )
+    if not family.sees:
+        plain: Mapping[str, Any] = processor(text, return_tensors="pt")
+        return plain
+    with_images: Mapping[str, Any] = processor(
+        text=[text], images=list(images) or None, return_tensors="pt"
+    )
+    return with_images
+
+
+def _with_pictures(messages: Sequence[Message], images: Sequence[Image]) -> list[dict[str, Any]]:
+    """The messages with each image part holding its picture."""
+    waiting = iter(images)
+    return [
+        {
+            "role": message["role"],
+            "content": [
+                {"type": "image", "image": next(waiting)} if part["type"] == "image" else part
+                for part in message["content"]
+            ],
+        }
+        for message in messages
+    ]
+
+
+def _as_strings(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """The messages as text-only templates read them."""
+    return [
+        {"role": message["role"], "content": "".join(part["text"] for part in message["content"])}
+        for message in messages
+    ]
+
+
+def _role(message: Message) -> str:
+    role = message.get("role")
+    if not isinstance(role, str) or not role:
+        raise _bad_message(f"a message with role {role!r}", "a role such as 'user' is needed")
+    return role
+
+
+def _parts(message: Message) -> Iterator[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+        return
+    if not isinstance(content, Sequence):
+        raise _bad_message(f"content {content!r}", "text or a list of parts is needed")
+    for part in content:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind not in _PART_TYPES or (kind == "text" and not isinstance(part.get("text"), str)):
+            raise _bad_message(f"a part {part!r}", f"known types are {', '.join(_PART_TYPES)}")
+        yield {"type": "image"} if kind == "image" else {"type": "text", "text": part["text"]}
+
+
+def _all_parts(messages: Sequence[Message]) -> Iterator[Mapping[str, Any]]:
+    for message in messages:
+        yield from message["content"]
+
+
+def _bad_message(found: str, needed: str) -> InputError:
+    return InputError(
+        "a chat",
+        found=found,
+        needed=needed,
+        todo='Messages look like {"role": "user", "content": "..."}.',
+    )

@@ -1,0 +1,45 @@
+"""What drafters with weights read besides rows: hidden states and visual tokens, on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from eyespan.errors import UnsupportedTarget
+from eyespan.types import Floats, Needs
+
+
+def check_needs(needs: Needs, name: str) -> None:
+    """Refuse what this adapter does not hand out, before anything runs.
+
+    Raises:
+        UnsupportedTarget: attention mass was asked for.
+    """
+    if needs.visual_attention:
+        raise UnsupportedTarget(
+            f"attention on media positions from '{name}'",
+            found="an adapter that runs fused attention and never sees its weights",
+            needed="needed are hidden states or visual tokens instead",
+            todo="Use a drafter without Needs.visual_attention.",
+        )
+
+
+def hidden_states(output: Any, layers: tuple[int, ...]) -> Floats:
+    """[n, layers, d] float32 states; 0 is the embedding, i the output of layer i, and -1 the state
+    after the final norm, which is what the language-model head reads.
+    """
+    states = torch.stack([output.hidden_states[layer][0] for layer in layers], dim=1)
+    host: Floats = states.float().cpu().numpy()
+    return host
+
+
+def visual_tokens(output: Any) -> Floats | None:
+    """[v, d] float32 projected image features in prompt order, as they enter the decoder; None for
+    a prompt without pictures.
+    """
+    images = getattr(output, "image_outputs", None)
+    if images is None:
+        return None
+    host: Floats = torch.cat(list(images.pooler_output)).float().cpu().numpy()
+    return host

@@ -1,0 +1,113 @@
+"""Open pictures: whole, bounded, and as transformers' own loader sees them.
+
+A file becomes an upright RGB picture (its EXIF orientation applied), which is what stock's
+`load_image` makes of a path. A picture that is open already is only converted to RGB, which is what
+stock's processors make of it. Nothing is ever half-decoded: a truncated file is refused.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from eyespan.errors import InputError
+
+Picture: TypeAlias = Image.Image | str | Path | bytes
+
+MAX_PIXELS = 50_000_000
+"""Largest picture, checked from its header before anything is decoded. About 150 MB as RGB."""
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+"""Decoders that may run; exotic ones are where the vulnerabilities are."""
+
+
+def open_picture(picture: Picture, name: str | None = None) -> Image.Image:
+    """One picture as RGB.
+
+    Args:
+        picture: a path, the bytes of a file, or an open picture. Of an animation, the first frame.
+        name: how error messages call it; default: the path.
+
+    Raises:
+        InputError: missing, empty, not a picture, truncated, or too large.
+    """
+    if isinstance(picture, Image.Image):
+        _check_size(picture, name or "a picture")
+        return _decoded(picture, name or "a picture").convert("RGB")
+    label = name or (f"{len(picture)} bytes" if isinstance(picture, bytes) else str(picture))
+    data = picture if isinstance(picture, bytes) else _read(Path(picture), label)
+    if not data:
+        raise _bad(label, "an empty file", "Check how it was written or sent.")
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+            _check_size(opened, label)
+            upright = ImageOps.exif_transpose(_decoded(opened, label))
+            return upright.convert("RGB")
+    except UnidentifiedImageError:
+        raise _bad(label, "not a picture", "Save it in one of those formats.") from None
+    except Image.DecompressionBombError:
+        raise _too_large(label, "far more pixels") from None
+
+
+def open_pictures(pictures: Sequence[Picture]) -> list[Image.Image]:
+    """Several pictures, in order.
+
+    Raises:
+        InputError: a single path was given, whose letters would be taken for paths.
+    """
+    if isinstance(pictures, (str, bytes)):
+        raise InputError(
+            "images",
+            found=f"a single {type(pictures).__name__}",
+            needed="a list of pictures is needed",
+            todo=f"Write images=[{pictures[:40]!r}].",
+        )
+    return [open_picture(picture) for picture in pictures]
+
+
+def _read(path: Path, label: str) -> bytes:
+    try:
+        return path.expanduser().read_bytes()
+    except FileNotFoundError:
+        raise _bad(label, "no such file", "Check the path.") from None
+    except IsADirectoryError:
+        raise _bad(label, "a folder", "Name one file.") from None
+    except (PermissionError, OSError) as error:
+        raise _bad(label, f"unreadable ({error.strerror})", "Check the file.") from None
+
+
+def _check_size(opened: Image.Image, label: str) -> None:
+    width, height = opened.size
+    if width * height > MAX_PIXELS:
+        raise _too_large(label, f"{width} x {height} pixels")
+
+
+def _decoded(opened: Image.Image, label: str) -> Image.Image:
+    """Decode now, so that a truncated file is refused here and not deep inside a processor."""
+    try:
+        opened.load()
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        raise _bad(label, f"a damaged picture ({error})", "Send the whole file.") from None
+    return opened
+
+
+def _too_large(label: str, found: str) -> InputError:
+    return InputError(
+        f"image '{label}'",
+        found=found,
+        needed=f"at most {MAX_PIXELS // 1_000_000} megapixels are decoded",
+        todo="Scale it down first.",
+    )
+
+
+def _bad(label: str, found: str, todo: str) -> InputError:
+    return InputError(
+        f"image '{label}'",
+        found=found,
+        needed=f"a whole {', '.join(FORMATS)} file is needed",
+        todo=todo,
+    )

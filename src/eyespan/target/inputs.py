@@ -1,0 +1,152 @@
+"""From what a caller has (text, a chat, pictures, ids, or `generate()`'s arguments) to a `Prompt`.
+
+Everything is checked before the first forward: nothing to say, a spelled-out placeholder, pictures
+without a place and places without a picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eyespan.errors import InputError, UnsupportedRequest
+from eyespan.target import chat
+from eyespan.target.base import Message, Prompt, TargetInfo
+from eyespan.target.families import Family
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_READ_HERE = frozenset(
+    {"attention_mask", "position_ids", "cache", "past_key_values", "use_cache", "logits_to_keep"}
+)
+_FEATURES = "mm_encoder_outputs"
+
+
+class PromptMaker:
+    """Makes prompts for one target; keeps no state between requests."""
+
+    def __init__(
+        self, model: Any, processor: Any, family: Family, info: TargetInfo, device: torch.device
+    ) -> None:
+        """Remember where things go.
+
+        Args:
+            model: asked for M-RoPE positions only.
+            processor: processor, tokenizer or None.
+            family: the model's row.
+            info: media ids and name.
+            device: of the model's inputs.
+        """
+        self._model = model
+        self._processor = processor
+        self._family = family
+        self._info = info
+        self._device = device
+
+    def prepare(self, prompt: str | Sequence[Message], images: Sequence[Image]) -> Prompt:
+        """See `Target.prepare`."""
+        if self._processor is None:
+            raise InputError(
+                "a prompt as text",
+                found=f"'{self._info.name}' came without a processor or tokenizer",
+                needed="one is needed to turn text into ids",
+                todo="Pass processor=... next to the model, or give ids.",
+            )
+        if images and not self._family.sees:
+            raise InputError(
+                f"{len(images)} image(s)",
+                found=f"'{self._info.name}' reads text only",
+                needed="a vision-language model is needed for pictures",
+                todo="Load one, or drop the images.",
+            )
+        messages = chat.as_messages(prompt, images)
+        chat.check_text(messages, self._processor, self._info.media_ids)
+        encoded = dict(chat.encode(messages, images, self._processor, self._family))
+        encoded.pop("attention_mask", None)
+        return self.from_ids(encoded.pop("input_ids"), encoded, images=len(images))
+
+    def from_ids(self, input_ids: Any, media: Mapping[str, Any], images: int = 0) -> Prompt:
+        """See `HuggingFaceTarget.prompt_from_ids`."""
+        ids = self._ids(input_ids)
+        tensors = {key: self._put(value) for key, value in media.items() if value is not None}
+        return Prompt(
+            ids=ids[0].to("cpu", torch.int32).numpy(),
+            input_ids=ids,
+            position_ids=self._positions(ids, tensors),
+            media=tensors,
+            images=images,
+        )
+
+    def from_generate(self, input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> Prompt:
+        """See `HuggingFaceTarget.prompt_from_generate`."""
+        given = {key: value for key, value in model_kwargs.items() if value is not None}
+        self._refuse_unknown(input_ids, given)
+        ids = self._ids(input_ids)
+        media = {key: given[key] for key in self._media_arguments if key in given}
+        positions = given.get("position_ids")
+        return Prompt(
+            ids=ids[0].to("cpu", torch.int32).numpy(),
+            input_ids=ids,
+            position_ids=self._positions(ids, media) if positions is None else positions,
+            media=media,
+            padding=_padding(given.get("attention_mask")),
+            cache=given.get("cache", given.get("past_key_values")),
+        )
+
+    @property
+    def _media_arguments(self) -> tuple[str, ...]:
+        kinds = (self._family.token_kinds,) if self._family.token_kinds else ()
+        return (*self._family.media_inputs, *kinds, _FEATURES)
+
+    def _refuse_unknown(self, input_ids: Tensor, given: Mapping[str, Any]) -> None:
+        unknown = sorted(set(given) - _READ_HERE - set(self._media_arguments))
+        if unknown or input_ids.shape[0] != 1 or input_ids.shape[1] == 0:
+            raise UnsupportedRequest(
+                f"generate() on '{self._info.name}' with tree verification",
+                found=f"arguments {', '.join(unknown)}"
+                if unknown
+                else f"input ids of shape {tuple(input_ids.shape)}",
+                needed="one sequence of ids with the family's own inputs is needed",
+                todo="Use plain generate() for this call.",
+            )
+
+    def _ids(self, input_ids: Any) -> Tensor:
+        """[1, L] int64 on the device."""
+        ids = torch.as_tensor(np.asarray(input_ids) if isinstance(input_ids, list) else input_ids)
+        ids = ids.to(self._device, torch.int64)
+        ids = ids[None] if ids.ndim == 1 else ids
+        if ids.shape[0] != 1 or ids.shape[1] == 0:
+            raise InputError(
+                "a prompt",
+                found=f"ids of shape {tuple(ids.shape)}",
+                needed="one sequence of at least one token is needed",
+                todo="Say something, or send requests one by one.",
+            )
+        return ids
+
+    def _positions(self, ids: Tensor, media: Mapping[str, Any]) -> Tensor:
+        """Position ids as `generate()` makes them: [1, L], or [4, 1, L] for M-RoPE."""
+        linear = torch.arange(ids.shape[1], device=self._device)[None]
+        if self._family.positions == "linear":
+            return linear
+        kinds = media.get(str(self._family.token_kinds))
+        if kinds is None or not bool(kinds.any()):
+            return linear.expand(4, 1, -1)
+        rope, _ = self._model.model.get_rope_index(ids, **media)
+        return torch.cat([linear[None], rope.to(linear)])
+
+    def _put(self, value: Any) -> Any:
+        """Tensors go to the device; the model itself casts pixels to its tower's dtype."""
+        return value.to(self._device) if isinstance(value, Tensor) else value
+
+
+def _padding(mask: Any) -> Tensor | None:
+    """A [1, L] bool mask, or None when it hides nothing."""
+    if mask is None or bool(mask.all()):
+        return None
+    return torch.as_tensor(mask, dtype=torch.bool)

@@ -1,0 +1,42 @@
+"""Which ids are never text, and which end an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eyespan.target.families import Family
+
+
+def eos_ids_of(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends an answer: the generation config's, else the decoder's or tokenizer's."""
+    candidates = (
+        model.generation_config.eos_token_id if model.generation_config is not None else None,
+        getattr(model.config.get_text_config(decoder=True), "eos_token_id", None),
+        None if tokenizer is None else tokenizer.eos_token_id,
+    )
+    for found in candidates:
+        if found is not None:
+            return frozenset(int(i) for i in (found if isinstance(found, list) else [found]))
+    return frozenset()
+
+
+def media_ids_of(
+    config: Any, tokenizer: Any, family: Family, eos_ids: frozenset[int]
+) -> frozenset[int]:
+    """Ids that stand for pixels, sound or padding.
+
+    A padding id that also ends answers (GPT-2, many Llamas) is text and stays out.
+
+    Args:
+        config: the model's config.
+        tokenizer: or None.
+        family: its row names the fields and tokens to look for.
+        eos_ids: see `eos_ids_of`.
+    """
+    text_config = config.get_text_config(decoder=True)
+    found = [getattr(config, field, None) for field in family.media_fields]
+    found += [getattr(source, "pad_token_id", None) for source in (text_config, tokenizer)]
+    if tokenizer is not None:
+        added = tokenizer.get_added_vocab()
+        found += [added.get(token) for token in family.media_tokens]
+    return frozenset(int(i) for i in found if i is not None) - eos_ids

@@ -1,0 +1,103 @@
+"""Read a prompt once: fill the cache, compute image features and the rows a drafter asked for.
+
+Logits are computed only where they are needed (`logits_to_keep` with positions): a prompt of 3000
+image positions and a 150k vocabulary would otherwise cost 1.8 GB in float32. Media positions never
+get rows: what the model would say in the middle of an image is not text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from eyespan.target import cache as caches
+from eyespan.target.base import Prompt, SequenceState
+from eyespan.target.capabilities import Capabilities
+from eyespan.target.extras import hidden_states, visual_tokens
+from eyespan.target.rows import top_rows
+from eyespan.target.tree_forward import call_model
+from eyespan.types import Ints, Needs, Prefill, PromptRows
+
+
+def read_prompt(
+    model: Any, capabilities: Capabilities, prompt: Prompt, media_ids: frozenset[int], needs: Needs
+) -> tuple[SequenceState, Prefill]:
+    """Run the prompt's forward.
+
+    Args:
+        model: a transformers model.
+        capabilities: what `inspect_model` found.
+        prompt: one request.
+        media_ids: ids whose positions get no rows.
+        needs: what the drafter wants from the prompt.
+
+    Returns:
+        The sequence's state, with every prompt token in the cache, and what the prompt brought.
+    """
+    cache = caches.new_cache(model.config) if prompt.cache is None else prompt.cache
+    past = caches.length(cache)
+    positions = row_positions(prompt.ids, media_ids, needs.prompt_rows)
+    positions = positions[positions >= past]
+    last = len(prompt) - 1
+    wanted = positions if positions.size and positions[-1] == last else np.append(positions, last)
+    output = call_model(
+        model,
+        capabilities,
+        cache,
+        input_ids=prompt.input_ids[:, past:],
+        position_ids=prompt.position_ids[..., past:],
+        mask=prompt.padding,
+        logits_to_keep=_to_keep(wanted - past, capabilities.device),
+        hidden=bool(needs.hidden_layers),
+        **prompt.media,
+    )
+    logits = output.logits[0]
+    row_ids, row_logits = top_rows(logits)
+    extras: dict[str, Any] = {}
+    if needs.hidden_layers:
+        extras["hidden"] = hidden_states(output, needs.hidden_layers)
+    if needs.visual_tokens:
+        extras["visual_tokens"] = visual_tokens(output)
+    caches.begin_recording(cache)
+    state = SequenceState(
+        cache,
+        length=len(prompt),
+        next_position=prompt.position_ids[..., -1:] + 1,
+        padding=prompt.padding,
+        capacity=caches.capacity(cache),
+    )
+    return state, Prefill(
+        next_row_ids=row_ids[-1],
+        next_row_logits=row_logits[-1],
+        logits=logits[-1],
+        positions=positions.astype(np.int32),
+        row_ids=row_ids[: len(positions)],
+        row_logits=row_logits[: len(positions)],
+        extras=extras,
+    )
+
+
+def row_positions(ids: Ints, media_ids: frozenset[int], which: PromptRows) -> Ints:
+    """[m] ascending positions that get rows.
+
+    Args:
+        ids: [L] the prompt.
+        media_ids: never among them.
+        which: "none", "first" (first occurrence of every text token) or "all".
+    """
+    if which == "none":
+        return np.empty(0, np.int32)
+    text = np.flatnonzero(~np.isin(ids, list(media_ids)))
+    if which == "first":
+        _, first = np.unique(ids[text], return_index=True)
+        text = text[np.sort(first)]
+    return text.astype(np.int32)
+
+
+def _to_keep(positions: Ints, device: torch.device) -> int | torch.Tensor:
+    """1 when only the last position counts (stock's own fast path), else the positions."""
+    if len(positions) == 1:
+        return 1
+    return torch.from_numpy(positions.astype(np.int64)).to(device)

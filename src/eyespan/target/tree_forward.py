@@ -1,0 +1,136 @@
+"""One forward over one packed tree: mask, positions, model call.
+
+A node sees the whole prefix and its own ancestors, and stands at root position + depth in every
+row of position ids. Siblings share a position and do not see each other, so the logits of a node
+equal those of a plain forward over its root path.
+
+Two pitfalls are settled here: eager attention *adds* its mask, so a bool one would silently shift
+logits by one instead of hiding anything; and positions are given on every call, because Qwen-VL
+models otherwise continue from the offset that the last prefill, of any request, left behind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eyespan.target.base import SequenceState
+from eyespan.target.capabilities import Capabilities
+from eyespan.target.mask_hook import ActiveTree, tree_active
+from eyespan.types import PackedTree, Words
+
+
+def call_model(
+    model: Any,
+    capabilities: Capabilities,
+    cache: Any,
+    *,
+    input_ids: Tensor,
+    position_ids: Tensor,
+    mask: Any,
+    logits_to_keep: int | Tensor,
+    hidden: bool = False,
+    **inputs: Any,
+) -> Any:
+    """The one place that calls a model.
+
+    Args:
+        model: a transformers model.
+        capabilities: what `inspect_model` found.
+        cache: grows by the fed tokens.
+        input_ids: [1, n].
+        position_ids: [1, n] or [4, 1, n].
+        mask: None, a 2-D padding mask, a 4-D mask or a mapping of those.
+        logits_to_keep: how many last positions get logits, or which.
+        hidden: return the states of all layers too.
+        inputs: media inputs and token kinds.
+    """
+    inputs[capabilities.cache_argument] = cache
+    if hidden:
+        inputs["output_hidden_states"] = True
+    return model(
+        input_ids=input_ids,
+        position_ids=position_ids,
+        attention_mask=mask,
+        use_cache=True,
+        logits_to_keep=logits_to_keep,
+        return_dict=True,
+        **inputs,
+    )
+
+
+def forward_tree(
+    model: Any,
+    capabilities: Capabilities,
+    token_kinds: str | None,
+    state: SequenceState,
+    tree: PackedTree,
+    hidden: bool = False,
+) -> Any:
+    """Run one pack; its nodes are then the last entries of the state's cache.
+
+    Args:
+        model: a transformers model.
+        capabilities: what `inspect_model` found.
+        token_kinds: the family's per-token argument, or None.
+        state: the sequence.
+        tree: [n] nodes; n == 1 is the plain step, with stock's own mask and kernels.
+        hidden: return the states of all layers too.
+
+    Returns:
+        The model's output; logits [1, n, V].
+    """
+    size, device = len(tree), capabilities.device
+    input_ids = torch.from_numpy(tree.tokens.astype(np.int64))[None].to(device)
+    depths = torch.from_numpy(tree.depths.astype(np.int64)).to(device)
+    inputs = {token_kinds: torch.zeros_like(input_ids)} if token_kinds else {}
+    arguments: dict[str, Any] = {
+        "input_ids": input_ids,
+        "position_ids": state.next_position + depths,
+        "logits_to_keep": size,
+        "hidden": hidden,
+        **inputs,
+    }
+    padding = _padding_with(state, size)
+    if size == 1:
+        return call_model(model, capabilities, state.cache, mask=padding, **arguments)
+    ancestors = ancestor_matrix(tree.ancestors, size).to(device)
+    if capabilities.full_attention and padding is None:
+        mask = explicit_mask(capabilities, ancestors, state)
+        return call_model(model, capabilities, state.cache, mask=mask, **arguments)
+    with tree_active(ActiveTree(ancestors, depths, state.length)):
+        return call_model(model, capabilities, state.cache, mask=padding, **arguments)
+
+
+def ancestor_matrix(ancestors: Words, size: int) -> Tensor:
+    """[n, 2] 128-bit rows -> [n, n] bool, on the host."""
+    octets = ancestors.astype("<u8", copy=False).view(np.uint8).reshape(size, 16)
+    return torch.from_numpy(np.unpackbits(octets, axis=1, bitorder="little")[:, :size].view(bool))
+
+
+def explicit_mask(capabilities: Capabilities, ancestors: Tensor, state: SequenceState) -> Any:
+    """The pack's mask as full-attention layers take it: [1, 1, n, kv], bool for sdpa, 0 or the
+    least float for eager, wrapped by layer type where the decoder wants a mapping.
+    """
+    size, start = ancestors.shape[0], state.length
+    width = state.capacity if state.capacity is not None else start + size
+    visible = torch.ones(1, 1, size, width, dtype=torch.bool, device=ancestors.device)
+    visible[..., start : start + size] = ancestors
+    visible[..., start + size :] = False
+    mask = visible
+    if capabilities.attention == "eager":
+        least = torch.finfo(capabilities.dtype).min
+        mask = torch.zeros_like(visible, dtype=capabilities.dtype).masked_fill_(~visible, least)
+    if capabilities.layer_types:
+        return dict.fromkeys(capabilities.layer_types, mask)
+    return mask
+
+
+def _padding_with(state: SequenceState, size: int) -> Tensor | None:
+    """[1, length + n] 2-D mask when the prompt was padded."""
+    if state.padding is None:
+        return None
+    return torch.nn.functional.pad(state.padding, (0, size), value=True)
