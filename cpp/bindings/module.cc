@@ -1,0 +1,370 @@
+// eyespan._core: the compiled core under Python names. Arrays come in as views and leave as numpy;
+// everything that decides lives in cpp/src.
+//
+// Calls hold the interpreter lock, which is what serialises the sessions that share a memory; only
+// SuffixAutomaton.extend releases it, because prompts are long and the automaton is one request's.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "best_first_tree.h"
+#include "memory.h"
+#include "memory_rows.h"
+#include "packing.h"
+#include "propose.h"
+#include "static_tree.h"
+#include "suffix_automaton.h"
+#include "token_set.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using namespace eyespan;
+
+template <class T>
+using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using OutVector = nb::ndarray<nb::numpy, T, nb::ndim<1>, nb::c_contig>;
+template <class T>
+using OutMatrix = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
+
+using Ints = Vector<std::int32_t>;
+using IntRows = Matrix<std::int32_t>;
+using FloatRows = Matrix<float>;
+
+template <class Array>
+auto span(const Array& array) {
+  return std::span(array.data(), array.size());
+}
+
+template <class T>
+OutVector<T> numpy(std::vector<T> values) {
+  auto* owned = new std::vector<T>(std::move(values));
+  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return OutVector<T>(owned->data(), {owned->size()}, owner);
+}
+
+template <class T, std::size_t N>
+OutMatrix<T> numpy(std::vector<std::array<T, N>> rows) {
+  auto* owned = new std::vector<std::array<T, N>>(std::move(rows));
+  nb::capsule owner(owned,
+                    [](void* p) noexcept { delete static_cast<std::vector<std::array<T, N>>*>(p); });
+  return OutMatrix<T>(owned->data()->data(), {owned->size(), N}, owner);
+}
+
+TargetRows target_rows(const IntRows& ids, const FloatRows& logits) {
+  return {span(ids), span(logits), ids.shape(0), ids.shape(1)};
+}
+
+std::vector<Row> make_rows(const TargetRows& rows) {
+  std::vector<Row> out;
+  for (std::size_t i = 0; i < rows.count; ++i) {
+    if (const auto row = rows.row(i)) out.push_back(*row);
+  }
+  return out;
+}
+
+// Four parallel arrays, one entry a row: keys, ids, probabilities, confidences.
+using RowArrays = std::tuple<OutVector<std::uint64_t>, OutMatrix<std::int32_t>, OutMatrix<float>,
+                             OutVector<float>>;
+
+RowArrays row_arrays(const std::vector<RowMap::Saved>& rows) {
+  std::vector<std::uint64_t> keys;
+  std::vector<std::array<std::int32_t, kRowSize>> ids;
+  std::vector<std::array<float, kRowSize>> probs;
+  std::vector<float> confidences;
+  for (const RowMap::Saved& saved : rows) {
+    keys.push_back(saved.key);
+    ids.push_back(saved.row.ids);
+    probs.push_back(saved.row.probs);
+    confidences.push_back(saved.row.confidence);
+  }
+  return {numpy(std::move(keys)), numpy(std::move(ids)), numpy(std::move(probs)),
+          numpy(std::move(confidences))};
+}
+
+std::vector<RowMap::Saved> saved_rows(const Vector<std::uint64_t>& keys, const IntRows& ids,
+                                      const FloatRows& probs, const Vector<float>& confidences) {
+  const std::size_t n = keys.size();
+  if (ids.shape(0) != n || probs.shape(0) != n || confidences.size() != n ||
+      ids.shape(1) != kRowSize || probs.shape(1) != kRowSize) {
+    throw std::invalid_argument("a saved memory needs one key, 8 ids, 8 probabilities and one "
+                                "confidence a row");
+  }
+  std::vector<RowMap::Saved> rows(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    rows[i].key = keys.data()[i];
+    std::copy_n(ids.data() + i * kRowSize, kRowSize, rows[i].row.ids.begin());
+    std::copy_n(probs.data() + i * kRowSize, kRowSize, rows[i].row.probs.begin());
+    rows[i].row.confidence = confidences.data()[i];
+  }
+  return rows;
+}
+
+std::uint64_t key_of(const std::vector<std::int32_t>& tokens) {
+  if (tokens.empty() || tokens.size() > Context::kMost) {
+    throw std::invalid_argument("a key holds 1 to 3 tokens");
+  }
+  return Context::after(tokens, TokenSet(0, {})).key(static_cast<int>(tokens.size()));
+}
+
+using Pack = std::tuple<OutVector<std::int32_t>, OutVector<std::int32_t>, OutVector<std::int32_t>,
+                        OutMatrix<std::uint64_t>, OutVector<std::int32_t>>;
+using Proposal = std::tuple<OutVector<std::int32_t>, OutVector<std::int32_t>, OutVector<float>,
+                            OutVector<std::int32_t>>;
+
+void bind_memory(nb::module_& m) {
+  nb::class_<TokenSet>(m, "TokenSet",
+                       "A set of token ids: media ids that are never text, or ids that end an "
+                       "answer. Immutable.")
+      .def("__init__",
+           [](TokenSet* self, std::size_t vocab_size, const std::vector<std::int32_t>& ids) {
+             new (self) TokenSet(vocab_size, ids);
+           },
+           "vocab_size"_a, "ids"_a, "Ids must lie in [0, 2^21); vocab_size only sizes the bitmap.")
+      .def("__contains__", &TokenSet::contains, "token"_a)
+      .def("__len__", &TokenSet::size);
+
+  nb::class_<RowMap>(m, "RowMap",
+                     "Prediction rows under the last `order` text tokens: RECAP's U, C and G. "
+                     "Holds the `max_rows` most recently written keys.")
+      .def(nb::init<int, std::size_t>(), nb::kw_only(), "order"_a, "max_rows"_a)
+      .def_prop_ro("order", &RowMap::order)
+      .def_prop_ro("max_rows", &RowMap::max_rows)
+      .def_prop_ro("nbytes", &RowMap::bytes, "Bytes allocated, everything counted.")
+      .def("__len__", &RowMap::size)
+      .def("put",
+           [](RowMap& self, const std::vector<std::int32_t>& tokens, const Ints& ids,
+              const Vector<float>& logits) {
+             if (static_cast<int>(tokens.size()) != self.order()) {
+               throw std::invalid_argument("the key must hold as many tokens as the map's order");
+             }
+             const auto row = make_row(span(ids), span(logits));
+             if (row) self.put(key_of(tokens), *row);
+             return row.has_value();
+           },
+           "tokens"_a, "ids"_a.noconvert(), "logits"_a.noconvert(),
+           "Writes the softmax of the 8 best logits; False when they are not finite and nothing "
+           "was written.")
+      .def("get",
+           [](const RowMap& self, const std::vector<std::int32_t>& tokens)
+               -> std::optional<std::tuple<OutVector<std::int32_t>, OutVector<float>, float>> {
+             const Row* row = static_cast<int>(tokens.size()) == self.order()
+                                  ? self.find(key_of(tokens))
+                                  : nullptr;
+             if (!row) return std::nullopt;
+             return std::tuple(numpy(std::vector(row->ids.begin(), row->ids.end())),
+                               numpy(std::vector(row->probs.begin(), row->probs.end())),
+                               row->confidence);
+           },
+           "tokens"_a, "(ids [8], probabilities [8], confidence) under these tokens, or None.")
+      .def("get_many",
+           [](const RowMap& self, const Vector<std::uint64_t>& keys) {
+             std::vector<RowMap::Saved> rows;
+             rows.reserve(keys.size());
+             for (const std::uint64_t key : span(keys)) {
+               if (const Row* row = self.find(key)) rows.push_back({key, *row});
+             }
+             return row_arrays(rows);
+           },
+           "keys"_a.noconvert(), "The rows that exist among `keys`, in their order.")
+      .def("sum_confidence",
+           [](const RowMap& self, const Vector<std::uint64_t>& keys) {
+             double total = 0.0;
+             for (const std::uint64_t key : span(keys)) {
+               if (const Row* row = self.find(key)) total += row->confidence;
+             }
+             return total;
+           },
+           "keys"_a.noconvert(),
+           "Total confidence of the rows among `keys`: look-ups without copies, for measuring.")
+      .def("clear", &RowMap::clear, "Forgets all rows in O(1).")
+      .def("export_rows", [](const RowMap& self) { return row_arrays(self.export_rows()); },
+           "(keys, ids, probabilities, confidences), least recently written first.")
+      .def("import_rows",
+           [](RowMap& self, const Vector<std::uint64_t>& keys, const IntRows& ids,
+              const FloatRows& probs, const Vector<float>& confidences) {
+             self.import_rows(saved_rows(keys, ids, probs, confidences));
+           },
+           "keys"_a.noconvert(), "ids"_a.noconvert(), "probs"_a.noconvert(),
+           "confidences"_a.noconvert(),
+           "Replaces the content by exported rows, or raises ValueError and changes nothing.")
+      .def("check_integrity", &RowMap::check_integrity, "The first broken rule, or ''.");
+
+  m.def("pack_key", &key_of, "tokens"_a, "The 64-bit key of 1 to 3 tokens, the newest last.");
+}
+
+void bind_rules(nb::module_& m) {
+  nb::enum_<Fusion>(m, "Fusion", "How the rows that answer one context are weighted.")
+      .value("entropy", Fusion::entropy)
+      .value("fixed_prior", Fusion::fixed_prior)
+      .value("no_prior", Fusion::no_prior)
+      .value("uniform", Fusion::uniform)
+      .value("gate", Fusion::gate)
+      .value("backoff", Fusion::backoff);
+
+  nb::enum_<Occurrence>(m, "Occurrence", "Which earlier occurrence of a match is continued.")
+      .value("latest", Occurrence::latest)
+      .value("earliest", Occurrence::earliest);
+
+  nb::class_<ProposeRules>(m, "ProposeRules", "Rules of a proposal; immutable.")
+      .def("__init__",
+           [](ProposeRules* self, Fusion fusion, const Priors& priors,
+              const std::vector<double>& eta, int width, int depth,
+              const std::vector<std::int32_t>& shape, bool suffix_inside_budget) {
+             SearchRules search{fusion, priors, DepthPriors(eta), width, depth};
+             require_rules(search);
+             if (!shape.empty()) require_shape(shape);
+             new (self) ProposeRules{search, shape, suffix_inside_budget};
+           },
+           nb::kw_only(), "fusion"_a = Fusion::entropy, "priors"_a = Priors{0.70, 0.20, 0.10},
+           "eta"_a = std::vector<double>{0.68, 0.63, 0.50, 0.43, 0.40, 0.38}, "width"_a = 8,
+           "depth"_a = 10, "shape"_a = std::vector<std::int32_t>{},
+           "suffix_inside_budget"_a = false,
+           "An empty `shape` searches best first; else it counts the children of each node of a "
+           "static tree in breadth-first order, root first.");
+
+  const auto shape = token_recycling_shape();
+  m.attr("TOKEN_RECYCLING_SHAPE") = nb::tuple(nb::cast(std::vector(shape.begin(), shape.end())));
+}
+
+void bind_proposal(nb::module_& m) {
+  nb::class_<Memory>(m, "Memory", "The maps of one request: a shared U, its own C and G or None.")
+      .def(nb::init<RowMap*, RowMap*, RowMap*>(), "u"_a, "c"_a.none() = nb::none(),
+           "g"_a.none() = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+           nb::keep_alive<1, 4>())
+      .def("seed",
+           [](Memory& self, const Ints& prompt, const Ints& positions, const IntRows& ids,
+              const FloatRows& logits, const TokenSet& media, bool contexts) {
+             self.seed(span(prompt), span(positions), target_rows(ids, logits), media, contexts);
+           },
+           "prompt"_a.noconvert(), "positions"_a.noconvert(), "row_ids"_a.noconvert(),
+           "row_logits"_a.noconvert(), "media"_a, nb::kw_only(), "contexts"_a = false,
+           "Prefill: the first occurrence of each text token writes U (with `contexts` also C, G).")
+      .def("refresh",
+           [](Memory& self, const Ints& history, const Ints& tokens, const Ints& parents,
+              const IntRows& ids, const FloatRows& logits, const TokenSet& media) {
+             self.refresh(span(history), span(tokens), span(parents), target_rows(ids, logits),
+                          media);
+           },
+           "history"_a.noconvert(), "tokens"_a.noconvert(), "parents"_a.noconvert(),
+           "row_ids"_a.noconvert(), "row_logits"_a.noconvert(), "media"_a,
+           "Every node of a packed tree writes its row under its own path context. `history` is "
+           "what was committed before the root, oldest first; its last two tokens count.")
+      .def("has_row",
+           [](const Memory& self, const Ints& history, const TokenSet& media) {
+             return self.find(Context::after(span(history), media)).count > 0;
+           },
+           "history"_a.noconvert(), "media"_a, "Whether any map answers after `history`.")
+      .def("propose",
+           [](const Memory& self, const Ints& history, const ProposeRules& rules, int budget,
+              const TokenSet& media, const TokenSet& eos, const std::optional<Ints>& continuation,
+              double continuation_mass, const std::optional<IntRows>& fallback_ids,
+              const std::optional<FloatRows>& fallback_logits) {
+             std::vector<Row> rows;
+             if (fallback_ids && fallback_logits) {
+               rows = make_rows(target_rows(*fallback_ids, *fallback_logits));
+             }
+             std::vector<const Row*> fallback;
+             for (const Row& row : rows) fallback.push_back(&row);
+             const SearchGround ground{self, Context::after(span(history), media), media, eos,
+                                       fallback};
+             Continuation chain{{}, continuation_mass};
+             if (continuation) chain.tokens = span(*continuation);
+             Draft draft = propose(ground, rules, budget, chain);
+             std::vector<float> scores(draft.scores.begin(), draft.scores.end());
+             return Proposal{numpy(std::move(draft.tokens)), numpy(std::move(draft.parents)),
+                             numpy(std::move(scores)), numpy(std::move(draft.origins))};
+           },
+           "history"_a.noconvert(), "rules"_a, "budget"_a, "media"_a, "eos"_a, nb::kw_only(),
+           "continuation"_a.noconvert().none() = nb::none(), "continuation_mass"_a = 1.0,
+           "fallback_ids"_a.noconvert().none() = nb::none(),
+           "fallback_logits"_a.noconvert().none() = nb::none(),
+           "(tokens, parents, scores, origins) of a draft tree after `history`, whose last three "
+           "tokens count, the root being the newest. Parents come first, -1 hangs from the root; "
+           "origin 1 marks nodes that only the continuation proposed. `fallback` rows, at most "
+           "three, stand in at the root when no map answers there.");
+
+  m.def("pack",
+        [](const Ints& tokens, const Ints& parents, const std::optional<Vector<float>>& scores,
+           std::int32_t root_token) {
+          Packed packed = pack(span(tokens), span(parents),
+                               scores ? span(*scores) : std::span<const float>{}, root_token);
+          return Pack{numpy(std::move(packed.tokens)), numpy(std::move(packed.parents)),
+                      numpy(std::move(packed.depths)), numpy(std::move(packed.ancestors)),
+                      numpy(std::move(packed.order))};
+        },
+        "tokens"_a.noconvert(), "parents"_a.noconvert(), "scores"_a.noconvert().none(),
+        "root_token"_a,
+        "(tokens, parents, depths, ancestors [n, 2], order): root first, then depth-first, best "
+        "child first by score (ties and no scores: in the given order). Bit j of ancestors[i] says "
+        "that j is i or above it; order[i] is the draft node behind packed node i + 1. At most 127 "
+        "nodes besides the root. Raises ValueError for a malformed tree.");
+}
+
+void bind_suffix(nb::module_& m) {
+  nb::class_<SuffixAutomaton>(m, "SuffixAutomaton",
+                              "Longest earlier match of the end of a growing text. Media are "
+                              "barriers that no match crosses.")
+      .def(nb::init<std::size_t>(), nb::kw_only(), "max_tokens"_a,
+           "At `max_tokens` the most recent half is kept.")
+      .def("__len__", &SuffixAutomaton::size)
+      .def_prop_ro("max_tokens", &SuffixAutomaton::max_tokens)
+      .def_prop_ro("nbytes", &SuffixAutomaton::bytes, "Bytes allocated.")
+      .def("append", &SuffixAutomaton::append, "token"_a, "Appends one text token.")
+      .def("barrier", &SuffixAutomaton::barrier, "No match or continuation crosses this place.")
+      .def("extend",
+           [](SuffixAutomaton& self, const Ints& tokens, const TokenSet& media) {
+             const auto view = span(tokens);
+             nb::gil_scoped_release unlocked;
+             self.extend(view, media);
+           },
+           "tokens"_a.noconvert(), "media"_a, "Appends tokens; each run of media is one barrier.")
+      .def("match",
+           [](const SuffixAutomaton& self, Occurrence occurrence, const std::optional<Ints>& extra,
+              const std::optional<const TokenSet*>& media) {
+             static const TokenSet none(0, {});
+             const SuffixMatch match =
+                 self.match(occurrence, extra ? span(*extra) : std::span<const std::int32_t>{},
+                            media && *media ? **media : none);
+             return std::pair(match.length, match.end);
+           },
+           "occurrence"_a = Occurrence::latest, nb::kw_only(),
+           "extra"_a.noconvert().none() = nb::none(), "media"_a.none() = nb::none(),
+           "(length, position of its last token) of the longest suffix seen before, (0, -1) for "
+           "none; as if `extra` had been appended, which it is not.")
+      .def("continuation",
+           [](const SuffixAutomaton& self, std::int32_t length, std::int32_t end,
+              std::size_t max_tokens) {
+             if (end < -1 || end >= static_cast<std::int32_t>(self.size())) {
+               throw std::invalid_argument("a match ends inside the text");
+             }
+             const auto tokens = self.continuation(SuffixMatch{length, end}, max_tokens);
+             return numpy(std::vector(tokens.begin(), tokens.end()));
+           },
+           "length"_a, "end"_a, "max_tokens"_a,
+           "What followed a match, up to a barrier or the text's end.")
+      .def("check_integrity", &SuffixAutomaton::check_integrity, "The first broken rule, or ''.");
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "The compiled core: prediction memory, tree search, suffix automaton, packing.";
+  m.attr("ROW_SIZE") = kRowSize;
+  m.attr("MAX_PACK") = kMaxPack;
+  m.attr("TOKEN_LIMIT") = kTokenLimit;
+  bind_memory(m);
+  bind_rules(m);
+  bind_proposal(m);
+  bind_suffix(m);
+}
