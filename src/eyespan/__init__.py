@@ -20,27 +20,33 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_EXPORTS = {
-    "Chunk": "generation",
-    "Engine": "generation",
-    "Generation": "types",
-    "Stream": "generation",
-    "Trace": "trace",
-    "custom_generate": "dropin",
-    "disable": "dropin",
-    "enable": "dropin",
-    "load": "generation",
-    "read_trace": "trace",
-}
+__all__ = [
+    "Chunk",
+    "Engine",
+    "Generation",
+    "Stream",
+    "Trace",
+    "custom_generate",
+    "disable",
+    "enable",
+    "load",
+    "read_trace",
+]
 
-__all__ = [*_EXPORTS, "__version__"]  # noqa: PLE0604
+_HOMES = {
+    "dropin": {"custom_generate", "disable", "enable"},
+    "generation": {"Chunk", "Engine", "Stream", "load"},
+    "trace": {"Trace", "read_trace"},
+    "types": {"Generation"},
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(f"eyespan.{_EXPORTS[name]}"), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"eyespan.{home}"), name)
     raise AttributeError(f"module 'eyespan' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_EXPORTS})
+    return sorted({*globals(), *__all__})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 
@@ -19,7 +20,7 @@ import torch
 from eyespan._core import pack
 from eyespan.budget import CostCurve
 from eyespan.target.base import SequenceState, Target
-from eyespan.types import Ints, Needs, PackedTree
+from eyespan.types import Needs, PackedTree, empty_ints
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 CONTEXT = 256
@@ -45,42 +46,43 @@ def measure(target: Target, needs: Needs) -> CostCurve:
     The minimum of the rounds is kept: what disturbs a timing only ever adds to it. Sizes take
     turns, so that a machine slowing down does not bend the curve.
     """
-    length = max(2, min(CONTEXT, target.info.max_context - SIZES[-1] - 1))
+    passes = ROUNDS * len(SIZES)  # each leaves its root in the cache
+    length = max(2, min(CONTEXT, target.info.max_context - SIZES[-1] - passes))
     words = [at for at in range(target.info.vocab_size) if at not in target.info.media_ids]
     ids = np.array([words[(7 * at) % len(words)] for at in range(length)], np.int32)
     state, _ = target.prefill(target.prompt_from_ids(ids), Needs())
+    best = dict.fromkeys(SIZES, float("inf"))
     try:
-        best = dict.fromkeys(SIZES, float("inf"))
         for _ in range(ROUNDS):
             for size in SIZES:
-                best[size] = min(best[size], _time_pass(target, state, ids[:size], needs))
+                best[size] = min(best[size], _time_pass(target, state, words, size, needs))
                 if best[size] > SLOW_MS:
                     break
     finally:
-        target.close(state)
+        state.close()
     sizes = tuple(size for size in SIZES if best[size] < float("inf"))
     return CostCurve(sizes=sizes, ms=tuple(best[size] for size in sizes))
 
 
-def _time_pass(target: Target, state: SequenceState, ids: Ints, needs: Needs) -> float:
-    """Milliseconds of one pass over a binary tree of these ids, its rows, and the roll-back."""
-    guesses = np.arange(len(ids) - 1, dtype=np.int32)
-    parents = ((guesses - 1) // 2).astype(np.int32)  # node 0 hangs from the root: (0 - 1) // 2
-    tree = PackedTree(*pack(ids[1:], parents, None, int(ids[0])))
+def _time_pass(
+    target: Target, state: SequenceState, words: list[int], size: int, needs: Needs
+) -> float:
+    """Milliseconds of one pass over a binary tree of `size` nodes, its rows and the roll-back."""
+    tokens = np.array([words[at % len(words)] for at in range(size)], np.int32)
+    parents = (np.arange(size - 1, dtype=np.int32) - 1) // 2  # (0 - 1) // 2: node 0 is a root child
+    tree = PackedTree(*pack(tokens[1:], parents.astype(np.int32), None, int(tokens[0])))
     before = perf_counter()
     target.forward([state], [tree], needs)
-    target.keep(state, np.empty(0, np.int32))
-    spent = 1e3 * (perf_counter() - before)
-    target.rewind(state, 1)
-    return spent
+    target.keep(state, empty_ints())
+    return 1e3 * (perf_counter() - before)
 
 
 def _key(target: Target, needs: Needs) -> str:
-    import transformers  # noqa: PLC0415  (only its version: it is loaded by now)
-
     parts = (
-        repr(target.info.identity), str(target.info.device), str(target.info.dtype),
-        target.info.attention, repr(needs), torch.__version__, transformers.__version__,
+        repr(target.info),
+        repr(needs),
+        torch.__version__,
+        version("transformers"),
         str(torch.get_num_threads()),
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]

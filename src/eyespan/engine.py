@@ -58,7 +58,7 @@ class Decoder:
         states = [running.state for running in batch]
         outs = self.target.forward(states, trees, self.drafter.needs)
         clock.lap("forward")
-        for running, draft, cut, tree, out in zip(batch, drafts, cuts, trees, outs, strict=True):
+        for running, cut, tree, out in zip(batch, cuts, trees, outs, strict=True):
             # 3 verify: the walk commits every token as it is chosen
             prefix, sources = running.ids, sources_of(cut, tree, self.drafter.name)
             verdict = verify(
@@ -77,20 +77,23 @@ class Decoder:
             running.counters.count(tree, verdict.path, clock.ms)
             running.observer.step(running, step, draft=cut, sources=sources, ms=clock.ms)
 
-    def _propose(self, batch: Sequence[Running]) -> list[DraftTree]:
-        """The drafter's guesses; nothing for requests that rest or whose session is gone."""
-        drafts = [DraftTree.empty() for _ in batch]
-        asking = [at for at, running in enumerate(batch) if self.policy.wants_draft(running)]
-        asks = [Ask(batch[at].session, batch[at].ids, self.policy.ask) for at in asking]
+    def _propose(self, batch: Sequence[Running]) -> list[DraftTree | None]:
+        """The drafter's guesses; None for requests that rest or whose session is gone."""
+        drafts: list[DraftTree | None] = [None] * len(batch)
+        asks = {
+            at: Ask(running.session, running.ids, self.policy.ask)
+            for at, running in enumerate(batch)
+            if running.session is not None and self.policy.wants_draft(running)
+        }
         try:
-            for at, draft in zip(asking, self.drafter.propose_many(asks), strict=True):
+            for at, draft in zip(asks, self.drafter.propose_many(list(asks.values())), strict=True):
                 drafts[at] = draft
         except Exception:
-            for at in asking:
+            for at in asks:
                 self._switch_off(batch[at])
         return drafts
 
-    def _cut(self, running: Running, draft: DraftTree) -> DraftTree:
+    def _cut(self, running: Running, draft: DraftTree | None) -> DraftTree:
         """What of a guess to send; a plain step is counted with its reason."""
         cut, reason = self.policy.cut(draft, running)
         if reason is not None:
@@ -110,8 +113,12 @@ class Decoder:
         """Decode this request plainly from here on: a drafter's fault must not end an answer."""
         running.session = None
         running.counters.plain("drafter fault")
-        log.warning("%s failed; request %s goes on without drafts", self.drafter.name,
-                    running.request.id, exc_info=True)
+        log.warning(
+            "%s failed; request %s goes on without drafts",
+            self.drafter.name,
+            running.request.id,
+            exc_info=True,
+        )
 
 
 class Clock:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from threading import Event, Lock
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from eyespan.budget import Budget
 from eyespan.cost import cost_curve
@@ -18,14 +18,14 @@ from eyespan.engine import Decoder
 from eyespan.errors import ConfigError, ContextError
 from eyespan.policy import Policy
 from eyespan.sequence import Running
-from eyespan.target import load_target, self_test
-from eyespan.target.base import Prompt, Target
+from eyespan.target.adapter import HuggingFaceTarget
+from eyespan.target.base import Message, Prompt
+from eyespan.target.images import Picture, open_pictures
+from eyespan.target.loading import load_target
+from eyespan.target.probe import self_test
 from eyespan.text import Piece, TextStream, check_stops
 from eyespan.trace import Trace, TraceRecord
 from eyespan.types import Cut, Generation, Request
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 MAX_NEW_TOKENS = 1_000_000
 
@@ -88,7 +88,7 @@ class Engine:
 
     def __init__(
         self,
-        target: Target,
+        target: HuggingFaceTarget,
         drafter: str | Drafter = "recap",
         *,
         budget: Budget = "auto",
@@ -112,8 +112,8 @@ class Engine:
 
     def generate(
         self,
-        prompt: str | Sequence[dict[str, Any]],
-        images: Sequence[str | Path | Image] = (),
+        prompt: str | Sequence[Message],
+        images: Sequence[Picture] = (),
         **options: Any,
     ) -> Generation:
         """Answer a prompt; takes what `stream` takes and returns when the answer is whole."""
@@ -124,8 +124,8 @@ class Engine:
 
     def stream(
         self,
-        prompt: str | Sequence[dict[str, Any]],
-        images: Sequence[str | Path | Image] = (),
+        prompt: str | Sequence[Message],
+        images: Sequence[Picture] = (),
         *,
         max_new_tokens: int = 256,
         stop: str | Sequence[str] | None = None,
@@ -151,18 +151,17 @@ class Engine:
         started = perf_counter()
         _check_max_new_tokens(max_new_tokens)
         stops = check_stops(stop)
-        inputs = self.target.prepare(prompt, images)
+        inputs = self.target.prepare(prompt, open_pictures(images))
         request = self._request(inputs, max_new_tokens, scope)
-        owned = not isinstance(trace, Trace) and trace is not None
-        sink = Trace(trace) if owned else trace
+        sink = Trace(trace) if isinstance(trace, (str, Path)) else trace
         return Stream(
             self,
             request,
             inputs,
             stops,
             encode=perf_counter() - started,
-            trace=sink,  # type: ignore[arg-type]
-            close_trace=owned,
+            trace=sink,
+            close_trace=sink is not trace,
             cancel=cancel,
         )
 
@@ -239,7 +238,9 @@ class Stream:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
         self.close()
@@ -250,7 +251,7 @@ class Stream:
         if self._generation is None:
             self._end()
 
-    def _run(self, inputs: Prompt) -> Iterator[Chunk]:
+    def _run(self, inputs: Prompt) -> Generator[Chunk, None, None]:
         decoder, running = self._engine.decoder, self._running
         try:
             with self._timed("prefill"):
@@ -283,7 +284,7 @@ class Stream:
         """Build the result and let go of everything else."""
         running, counters = self._running, self._running.counters
         if running.state is not None:
-            self._engine.target.close(running.state)
+            running.state.close()
             running.state = running.session = None
         self._text.finish()
         self._generation = Generation(

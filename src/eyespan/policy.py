@@ -44,21 +44,21 @@ class Policy:
 
     def wants_draft(self, running: Running) -> bool:
         """Whether to ask the drafter this round."""
-        if self.ask == 0 or running.session is None:
+        if self.ask == 0:
             return False
         if running.resting > 0:
             running.resting -= 1
             return False
         return True
 
-    def cut(self, draft: DraftTree, running: Running) -> tuple[DraftTree, str | None]:
+    def cut(self, draft: DraftTree | None, running: Running) -> tuple[DraftTree, str | None]:
         """The part of a proposal to send and, when that is nothing, why.
 
         The reason is "off" (not asked), "empty" (no guess), "room" (the answer ends before a
         guess could count) or "no gain" (a plain step is cheaper).
         """
-        if len(draft) == 0:
-            return draft, "empty" if running.session and not running.resting else "off"
+        if draft is None or len(draft) == 0:
+            return DraftTree.empty(), "off" if draft is None else "empty"
         depths = depths_of(draft)
         if self.auto:
             running.guesses.append(Guess(len(running.ids), draft, depths))

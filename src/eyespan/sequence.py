@@ -47,7 +47,10 @@ class Counters:
         self.drafted += len(tree) - 1
         self.accepted += int(path.size)
         deepest = int(tree.depths.max())
-        for counts, depth in ((self.drafted_by_depth, deepest), (self.accepted_by_depth, path.size)):
+        for counts, depth in (
+            (self.drafted_by_depth, deepest),
+            (self.accepted_by_depth, path.size),
+        ):
             counts.extend([0] * (deepest - len(counts)))
             for at in range(int(depth)):
                 counts[at] += 1

@@ -27,15 +27,16 @@ class Trace:
 
     Args:
         file: where to write; an existing file is replaced.
+        append: keep what an existing file holds.
 
     Raises:
         OutputError: the file cannot be written.
     """
 
-    def __init__(self, file: str | Path) -> None:
+    def __init__(self, file: str | Path, *, append: bool = False) -> None:
         self.file = Path(file)
         try:
-            self._out = self.file.open("w", encoding="utf-8")
+            self._out = self.file.open("a" if append else "w", encoding="utf-8")
         except OSError as error:
             raise OutputError(
                 f"trace file {self.file}",
@@ -109,8 +110,10 @@ class TraceRecord(Observer):
     ) -> None:
         """Record one round."""
         tree, verdict = step.tree, step.verdict
-        scores = [1.0, *(0.0 if draft.scores is None else float(draft.scores[at])
-                         for at in tree.order)]
+        scores = [
+            1.0,
+            *(0.0 if draft.scores is None else float(draft.scores[at]) for at in tree.order),
+        ]
         line: dict[str, Any] = {
             "type": "step",
             "id": running.request.id,

@@ -1,0 +1,41 @@
+# `make demo` and `make test` set everything up on a fresh machine first.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+# A loose range would pull a CUDA build of several gigabytes; this one has a CPU build.
+TORCH ?= torch==2.13.0
+CPP := $(shell find cpp -name '*.cc' -o -name '*.h' 2>/dev/null)
+export OMP_WAIT_POLICY := passive
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: setup demo test test-all check bench-host clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml requirements.txt CMakeLists.txt $(CPP)
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet $(TORCH)
+	$(PY) -m pip install --quiet -r requirements.txt
+	$(PY) -m pip install --quiet --no-build-isolation --no-deps -e .
+	touch $@
+
+demo: setup
+	$(PY) -m eyespan demo
+
+check: setup
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	scripts/check_core.sh $(PY)
+
+test: check
+	$(PY) -m pytest -m "not slow and not gpu"
+
+test-all: check
+	$(PY) -m pytest -m "not gpu"
+
+bench-host: setup
+	$(PY) -m benchmarks.host
+
+clean:
+	rm -rf $(VENV) build dist

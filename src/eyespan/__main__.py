@@ -1,0 +1,5 @@
+"""`python -m eyespan`."""
+
+from eyespan.cli import main
+
+main()

@@ -1,0 +1,102 @@
+"""The command line. Verbs live in `eyespan/verbs/`, one file each; this file lists them and is the one
+place where errors become sentences and exit codes: 0 done, 1 a check or a picture failed, 2 bad
+input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from eyespan import __version__
+from eyespan.errors import EyespanError
+from eyespan.verbs import demo, doctor, generate, inspect, verify
+
+app = typer.Typer(
+    name="eyespan",
+    help="Vision-language models that read ahead: faster generation, the same words.",
+    epilog="Start with: eyespan demo",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog=generate.EPILOG)(generate.generate)
+app.command(epilog=verify.EPILOG)(verify.verify)
+app.command(epilog=inspect.EPILOG)(inspect.inspect)
+app.command(epilog=doctor.EPILOG)(doctor.doctor)
+app.command(epilog=demo.EPILOG)(demo.demo)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Say which version this is.")] = False,
+) -> None:
+    """Vision-language models that read ahead: faster generation, the same words."""
+    if version:
+        sys.stdout.write(f"eyespan {__version__}\n")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        args: without the program's name; None takes the process's own.
+    """
+    _keep_quiet()
+    try:
+        code = app(args=args, prog_name="eyespan", standalone_mode=False)
+    except (EyespanError, typer.TyperException) as error:
+        text = error.format_message() if isinstance(error, typer.TyperException) else str(error)
+        _complain(text)
+        return 2
+    except typer.Abort:
+        return 130
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())
+
+
+def _complain(text: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(f"eyespan: {' '.join(text.split())}\n")
+
+
+def _keep_quiet() -> None:
+    """Keep other libraries' remarks off the terminal; settings that a user made are left alone."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    log = logging.getLogger("eyespan")
+    if not log.handlers:
+        log.addHandler(_Remarks())
+
+
+_QUIET = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+class _Remarks(logging.Handler):
+    """Our own warnings as sentences on stderr: what went wrong, without the stack below it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        reason = f" ({record.exc_info[1]!r})" if record.exc_info and record.exc_info[1] else ""
+        _complain(f"{record.levelname.lower()}: {record.getMessage()}{reason}")

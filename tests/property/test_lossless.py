@@ -1,0 +1,152 @@
+"""For every drafter: the loop's text is plain decoding's text, cut exactly, whatever is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eyespan.budget import CostCurve
+from eyespan.drafters import DRAFTERS, make_drafter
+from eyespan.drafters.base import Drafter
+from eyespan.engine import Decoder
+from eyespan.policy import Policy
+from eyespan.sequence import Running
+from eyespan.types import Cut, Request
+from tests.toy_drafters import Broken, Oracle, RandomDrafter
+from tests.toys import ToyTarget
+
+CURVE = CostCurve(sizes=(1, 2, 16, 64), ms=(10.0, 11.0, 14.0, 30.0))
+EVERY = [*DRAFTERS, "random", "oracle"]
+
+
+def drafter_for(name: str, target: ToyTarget, seed: int = 0) -> Drafter:
+    if name == "random":
+        return RandomDrafter(target.vocab, seed)
+    if name == "oracle":
+        return Oracle(target)
+    return make_drafter(name, vocab_size=target.vocab)
+
+
+def request_for(target: ToyTarget, prompt: Sequence[int], limit: int, name: str = "a") -> Request:
+    return Request(
+        id=name,
+        prompt_ids=np.array(prompt, np.int32),
+        media_ids=target.media_ids,
+        eos_ids=target.eos_ids,
+        max_new_tokens=limit,
+        scope=name,
+    )
+
+
+def start(decoder: Decoder, request: Request, stop_at: int | None = None) -> Running:
+    seen: list[int] = []
+
+    def on_token(token: int, source: str) -> Cut | None:
+        seen.append(token)
+        return "stop" if len(seen) == stop_at else None
+
+    running = Running(request, on_token=on_token)
+    decoder.start(running, request.prompt_ids)  # type: ignore[arg-type]
+    return running
+
+
+def finish(decoder: Decoder, *batch: Running) -> None:
+    """Round after round until every request has ended."""
+    while open_ones := [running for running in batch if running.finish is None]:
+        decoder.step(open_ones)
+
+
+prompts = st.lists(st.integers(2, 11), min_size=1, max_size=30)
+budgets = st.sampled_from(["auto", "fixed", 0, 1, 4, 63])
+
+
+@pytest.mark.parametrize("name", EVERY)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_output_is_plain_decodings(name: str, data: st.DataObject) -> None:
+    target = ToyTarget(vocab=data.draw(st.sampled_from([12, 16])), media_ids=frozenset({0, 5}))
+    prompt = data.draw(prompts)
+    limit = data.draw(st.integers(1, 60))
+    drafter = drafter_for(name, target, seed=data.draw(st.integers(0, 9)))
+    decoder = Decoder(target, drafter, Policy(data.draw(budgets), drafter, CURVE))  # type: ignore[arg-type]
+    stop_at = data.draw(st.none() | st.integers(1, 60))
+    running = start(decoder, request_for(target, prompt, limit), stop_at)
+    finish(decoder, running)
+
+    expected = target.plain(prompt, min(limit, stop_at or limit))
+    counters = running.counters
+    assert running.output_ids.tolist() == expected
+    assert "drafter fault" not in counters.plain_steps
+    assert counters.forwards == 1 + len(target.passes)
+    assert counters.drafted == sum(target.passes) - len(target.passes)
+    # every round commits its accepted nodes and one token more, unless a node ended the text
+    assert len(expected) - 1 - counters.accepted in (len(target.passes), len(target.passes) - 1)
+    if running.finish == "eos":
+        assert expected[-1] in target.eos_ids
+    elif running.finish == "length":
+        assert len(expected) == limit
+    else:
+        assert len(expected) == stop_at
+
+
+@pytest.mark.parametrize("name", EVERY)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_requests_of_one_batch_do_not_touch_each_other(name: str, data: st.DataObject) -> None:
+    target = ToyTarget()
+    drafter = drafter_for(name, target)
+    decoder = Decoder(target, drafter, Policy("fixed", drafter))
+    inputs = data.draw(st.lists(st.tuples(prompts, st.integers(1, 25)), min_size=2, max_size=4))
+    batch = [
+        start(decoder, request_for(target, prompt, limit, name=str(at)))
+        for at, (prompt, limit) in enumerate(inputs)
+    ]
+    finish(decoder, *batch)
+    for running, (prompt, limit) in zip(batch, inputs, strict=True):
+        assert running.output_ids.tolist() == target.plain(prompt, limit)
+
+
+def test_a_target_that_drafts_for_itself_is_always_accepted() -> None:
+    target = ToyTarget(eos_ids=frozenset())
+    drafter = Oracle(target, length=4)
+    decoder = Decoder(target, drafter, Policy("fixed", drafter))
+    running = start(decoder, request_for(target, [3, 4], 41))
+    finish(decoder, running)
+    assert running.counters.accepted == running.counters.drafted == 32
+    assert running.counters.forwards == 1 + 8  # the prefill, then 8 rounds of 4 + 1
+
+
+@pytest.mark.parametrize("where", ["propose", "observe"])
+def test_a_broken_drafter_costs_speed_never_the_answer(where: str) -> None:
+    target = ToyTarget(eos_ids=frozenset())
+    drafter = Broken(target.vocab, where)
+    decoder = Decoder(target, drafter, Policy("fixed", drafter))
+    running = start(decoder, request_for(target, [3, 4], 30))
+    finish(decoder, running)
+    assert running.output_ids.tolist() == target.plain([3, 4], 30)
+    assert running.counters.plain_steps["drafter fault"] == 1
+    assert running.counters.plain_steps["off"] > 10
+
+
+def test_auto_is_plain_where_no_draft_pays() -> None:
+    """Every node costs a whole step and guesses are random: nearly all rounds must be plain."""
+    target = ToyTarget(vocab=64, eos_ids=frozenset())
+    drafter = RandomDrafter(target.vocab, 1)
+    dear = CostCurve(sizes=(1, 64), ms=(10.0, 640.0))
+    decoder = Decoder(target, drafter, Policy("auto", drafter, dear))
+    running = start(decoder, request_for(target, [3, 4], 300))
+    finish(decoder, running)
+    assert running.counters.drafted < 30
+
+
+def test_auto_finds_the_worth_of_a_good_drafter() -> None:
+    target = ToyTarget(eos_ids=frozenset())
+    drafter = Oracle(target, length=4)
+    decoder = Decoder(target, drafter, Policy("auto", drafter, CURVE))
+    running = start(decoder, request_for(target, [3, 4], 300))
+    finish(decoder, running)
+    assert len(running.output_ids) / running.counters.forwards > 4.5

@@ -1,0 +1,111 @@
+"""The budget rule: nodes that pay are sent, nodes that do not are cut, plain where nothing pays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eyespan.budget import (
+    Calibration,
+    CostCurve,
+    best_cut,
+    check_budget,
+    depths_of,
+    keep_nodes,
+)
+from eyespan.errors import ConfigError
+from eyespan.types import DraftTree
+
+
+def draft(parents: list[int], scores: list[float] | None = None) -> DraftTree:
+    n = len(parents)
+    return DraftTree(
+        np.arange(10, 10 + n, dtype=np.int32),
+        np.array(parents, np.int32),
+        None if scores is None else np.array(scores, np.float32),
+    )
+
+
+FREE = CostCurve(sizes=(1, 64), ms=(10.0, 10.0))
+LINEAR = CostCurve(sizes=(1, 64), ms=(10.0, 640.0))
+
+
+def test_free_nodes_are_all_sent() -> None:
+    assert best_cut(np.array([0.9, 0.5, 0.1]), FREE, host_ms=0.1, cap=127).tolist() == [0, 1, 2]
+
+
+def test_where_a_node_costs_a_step_nothing_is_sent() -> None:
+    assert best_cut(np.array([0.9, 0.5]), LINEAR, host_ms=0.0, cap=127).size == 0
+
+
+def test_the_cut_is_where_the_next_node_costs_more_than_it_brings() -> None:
+    curve = CostCurve(sizes=(1, 2, 64), ms=(10.0, 12.0, 136.0))  # 2 ms a node
+    sent = best_cut(np.array([0.9, 0.5, 0.05]), curve, host_ms=0.0, cap=127)
+    assert sent.tolist() == [0, 1]
+
+
+def test_a_dear_draft_switches_itself_off() -> None:
+    assert best_cut(np.array([0.5]), FREE, host_ms=50.0, cap=127).size == 0
+
+
+def test_a_number_caps_it() -> None:
+    assert best_cut(np.full(20, 0.9), FREE, host_ms=0.0, cap=4).size == 4
+
+
+@given(st.data())
+def test_a_cut_is_a_tree_again(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 20))
+    parents = [data.draw(st.integers(-1, at - 1)) for at in range(n)]
+    scores = data.draw(st.lists(st.floats(0, 1, width=32), min_size=n, max_size=n))
+    tree = draft(parents, scores)
+    chances = Calibration(1).probabilities(tree, depths_of(tree))
+    nodes = best_cut(chances, FREE, host_ms=0.0, cap=data.draw(st.integers(1, n)))
+    kept = keep_nodes(tree, nodes)
+    for node, parent in enumerate(kept.parents):
+        assert parent < node
+        old = tree.parents[kept.tokens[node] - 10]
+        assert old == (-1 if parent < 0 else kept.tokens[parent] - 10)
+
+
+def test_calibration_learns_what_comes_true() -> None:
+    """A drafter that is sure and always wrong loses its trust; a shy one that is right gains it."""
+    calibration = Calibration(1)
+    tree = draft([-1, -1], [0.9, 0.1])
+    depths = depths_of(tree)
+    before = calibration.probabilities(tree, depths)
+    for _ in range(50):
+        calibration.learn(tree, depths, np.array([11], np.int32))
+    after = calibration.probabilities(tree, depths)
+    assert after[0] < 0.1 < before[0]
+    assert after[1] > 0.9 > before[1]
+
+
+def test_nodes_deeper_than_the_text_are_not_counted() -> None:
+    calibration = Calibration(1)
+    tree = draft([-1, 0], [0.5, 0.5])
+    depths = depths_of(tree)
+    for _ in range(50):
+        calibration.learn(tree, depths, np.array([10], np.int32))
+    first, second = calibration.probabilities(tree, depths)
+    assert first > 0.9
+    assert second == pytest.approx(0.5)
+
+
+def test_no_node_is_likelier_than_its_parent() -> None:
+    tree = draft([-1, 0, 1], [0.2, 0.9, 0.5])
+    chances = Calibration(1).probabilities(tree, depths_of(tree))
+    assert chances[0] >= chances[1] >= chances[2]
+
+
+def test_noise_cannot_make_a_bigger_pass_cheaper() -> None:
+    curve = CostCurve(sizes=(1, 4, 8), ms=(10.0, 14.0, 12.0))
+    assert curve.at(np.array([8]))[0] == 14.0
+    assert curve.at(np.array([16]))[0] == 14.0
+
+
+@pytest.mark.parametrize("budget", ["big", -1, 128, 2.5, True, None])
+def test_bad_budgets_are_refused(budget: object) -> None:
+    with pytest.raises(ConfigError):
+        check_budget(budget)

@@ -1,0 +1,30 @@
+"""Code in the docs runs as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from eyespan.engine import Decoder
+from eyespan.policy import Policy
+from tests.property.test_lossless import finish, request_for, start
+from tests.toys import ToyTarget
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def code_blocks(name: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(), re.DOTALL)
+
+
+def test_the_example_drafter_is_lossless_and_drafts() -> None:
+    (code,) = code_blocks("add_a_drafter.md")
+    names: dict[str, type] = {}
+    exec(compile(code, "add_a_drafter.md", "exec"), names)
+    target = ToyTarget(vocab=12, order=1, eos_ids=frozenset())
+    drafter = names["Echo"]()
+    decoder = Decoder(target, drafter, Policy("fixed", drafter))
+    running = start(decoder, request_for(target, [3, 4, 7], 40))
+    finish(decoder, running)
+    assert running.output_ids.tolist() == target.plain([3, 4, 7], 40)
+    assert running.counters.accepted > 10

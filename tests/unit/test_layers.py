@@ -1,0 +1,101 @@
+"""The folder is the place in the flow, the number is the layer; imports only go down."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "eyespan"
+
+LAYERS = {
+    "types": 0, "errors": 0, "_core": 0,
+    "artifacts": 1, "target": 1, "verify": 1, "budget": 1, "text": 1,
+    "drafters": 2, "cost": 2,
+    "sequence": 3, "policy": 3, "engine": 3,
+    "trace": 4, "generation": 4, "dropin": 4, "server": 4,
+    "train": 5, "bench": 5, "diagnostics": 5, "demo": 5, "verbs": 5, "cli": 5, "testing": 5,
+    "__main__": 6, "__init__": 6,
+}  # fmt: skip
+MAY_IMPORT_TRANSFORMERS = {"target", "generation", "train", "demo", "testing"}
+MAY_TAKE_DRAFTERS_BY_NAME = {"hybrid", "viskip"}
+LONGEST_FILE = 600
+
+
+def files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(file: Path) -> str:
+    """First name below the package: the unit that has a layer."""
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(file: Path) -> set[str]:
+    """Absolute names of everything imported at run time or for types."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def type_only(file: Path) -> set[str]:
+    """Names imported under `if TYPE_CHECKING:`, which bind no layer."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            for inner in node.body:
+                if isinstance(inner, ast.ImportFrom):
+                    found |= {f"{inner.module}.{alias.name}" for alias in inner.names}
+    return found
+
+
+@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_a_file_imports_lower_layers_only(file: Path) -> None:
+    part = part_of(file)
+    for name in imports(file) - type_only(file):
+        parts = name.split(".")
+        if parts[0] != "eyespan" or len(parts) < 2:
+            continue
+        other = parts[1]
+        if other in LAYERS and other != part:
+            assert LAYERS[other] <= LAYERS[part], f"{file.name} imports {name} from above"
+
+
+@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_a_file_has_one_job(file: Path) -> None:
+    assert len(file.read_text().splitlines()) <= LONGEST_FILE
+    assert part_of(file) in LAYERS, "give the new part a layer"
+
+
+def test_only_the_target_side_knows_transformers() -> None:
+    for file in files():
+        if part_of(file) not in MAY_IMPORT_TRANSFORMERS:
+            for name in imports(file) - type_only(file):
+                assert name.split(".")[0] != "transformers", f"{file} imports {name}"
+
+
+def test_a_drafter_imports_no_other_drafter_and_the_loop_imports_none() -> None:
+    for file in (PACKAGE / "drafters").glob("*.py"):
+        if file.stem in {"__init__", "base"} | MAY_TAKE_DRAFTERS_BY_NAME:
+            continue
+        for name in imports(file):
+            if name.startswith("eyespan.drafters."):
+                assert name.split(".")[2] == "base", f"{file.name} imports {name}"
+    for loop in ("engine.py", "policy.py", "sequence.py"):
+        for name in imports(PACKAGE / loop):
+            assert not name.startswith("eyespan.drafters") or ".base." in name
+
+
+def test_importing_the_package_is_cheap() -> None:
+    heavy = ("torch", "transformers", "numpy")
+    code = f"import sys, eyespan; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

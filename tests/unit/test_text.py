@@ -1,0 +1,77 @@
+"""Text is never broken: same text for every chunking, whole characters, stops cut exactly."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eyespan.errors import ConfigError
+from eyespan.text import TextStream, check_stops
+
+
+def byte_decode(ids: list[int]) -> str:
+    """Bytes as tokens; ids above 255 are special and have no text."""
+    return bytes(i for i in ids if i < 256).decode("utf-8", errors="replace")
+
+
+def run(data: bytes, stops: tuple[str, ...] = ()) -> tuple[str, list[str]]:
+    stream = TextStream(byte_decode, stops)
+    shown: list[str] = []
+    for byte in data:
+        shown += [piece.text for piece in stream.push(byte, "target")]
+        if stream.stopped:
+            break
+    shown += [piece.text for piece in stream.finish()]
+    assert "".join(shown) == stream.released
+    return stream.released, shown
+
+
+@given(st.text(max_size=40))
+def test_pieces_join_to_the_text_and_hold_whole_characters(text: str) -> None:
+    released, shown = run(text.encode())
+    assert released == text
+    if "\ufffd" not in text:
+        assert all("\ufffd" not in piece for piece in shown)
+
+
+@given(st.text("abAB", max_size=30), st.lists(st.text("ab", min_size=1, max_size=3), max_size=3))
+def test_text_ends_before_the_first_stop_to_be_completed(text: str, stops: list[str]) -> None:
+    expected = text
+    for end in range(len(text) + 1):
+        hits = [text[:end].find(stop) for stop in stops if stop in text[:end]]
+        if hits:
+            expected = text[: min(hits)]
+            break
+    assert run(text.encode(), tuple(stops))[0] == expected
+
+
+def test_nothing_of_a_stop_is_ever_shown() -> None:
+    stream = TextStream(byte_decode, ("END",))
+    shown = "".join(p.text for byte in b"so EN" for p in stream.push(byte, "x"))
+    assert shown == "so "
+    shown += "".join(p.text for p in stream.push(ord("E"), "x"))
+    assert shown == "so EN"  # "ENE" is no stop, but its last "E" may begin one
+    assert [p.text for p in stream.finish()] == ["E"]
+
+
+def test_half_a_character_at_the_end_is_shown_as_such() -> None:
+    assert run("é".encode()[:1])[0] == "\ufffd"
+
+
+def test_special_tokens_have_no_text() -> None:
+    stream = TextStream(byte_decode)
+    assert stream.push(300, "x") == []
+    assert [p.text for p in stream.push(ord("a"), "y")] == ["a"]
+
+
+def test_pieces_remember_their_origin() -> None:
+    stream = TextStream(byte_decode)
+    pieces = [*stream.push(ord("a"), "recap"), *stream.push(ord("b"), "suffix")]
+    assert [(p.text, p.origin) for p in pieces] == [("a", "recap"), ("b", "suffix")]
+
+
+@pytest.mark.parametrize("stop", ["", ["ok", ""], ["x" * 1001], [""] * 2, ["a"] * 65, [3]])
+def test_bad_stops_are_refused(stop: object) -> None:
+    with pytest.raises(ConfigError):
+        check_stops(stop)  # type: ignore[arg-type]
