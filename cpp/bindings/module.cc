@@ -124,8 +124,7 @@ using Proposal = std::tuple<OutVector<std::int32_t>, OutVector<std::int32_t>, Ou
 
 void bind_memory(nb::module_& m) {
   nb::class_<TokenSet>(m, "TokenSet",
-                       "A set of token ids: media ids that are never text, or ids that end an "
-                       "answer. Immutable.")
+                       "Ids that are never text (media), or that end an answer. Immutable.")
       .def("__init__",
            [](TokenSet* self, std::size_t vocab_size, const std::vector<std::int32_t>& ids) {
              new (self) TokenSet(vocab_size, ids);
@@ -135,7 +134,7 @@ void bind_memory(nb::module_& m) {
       .def("__len__", &TokenSet::size);
 
   nb::class_<RowMap>(m, "RowMap",
-                     "Prediction rows under the last `order` text tokens: RECAP's U, C and G. "
+                     "Prediction rows under the last `order` text tokens: RECAP's U, C and G.\n"
                      "Holds the `max_rows` most recently written keys.")
       .def(nb::init<int, std::size_t>(), nb::kw_only(), "order"_a, "max_rows"_a)
       .def_prop_ro("order", &RowMap::order)
@@ -152,9 +151,9 @@ void bind_memory(nb::module_& m) {
              if (row) self.put(key_of(tokens), *row);
              return row.has_value();
            },
-           "tokens"_a, "ids"_a.noconvert(), "logits"_a.noconvert(),
-           "Writes the softmax of the 8 best logits; False when they are not finite and nothing "
-           "was written.")
+           "tokens"_a, "ids"_a, "logits"_a,
+           "Writes the softmax of the 8 best logits; False, and nothing written, when they are\n"
+           "not finite.")
       .def("get",
            [](const RowMap& self, const std::vector<std::int32_t>& tokens)
                -> std::optional<std::tuple<OutVector<std::int32_t>, OutVector<float>, float>> {
@@ -176,7 +175,7 @@ void bind_memory(nb::module_& m) {
              }
              return row_arrays(rows);
            },
-           "keys"_a.noconvert(), "The rows that exist among `keys`, in their order.")
+           "keys"_a, "The rows that exist among `keys`, in their order.")
       .def("sum_confidence",
            [](const RowMap& self, const Vector<std::uint64_t>& keys) {
              double total = 0.0;
@@ -185,8 +184,8 @@ void bind_memory(nb::module_& m) {
              }
              return total;
            },
-           "keys"_a.noconvert(),
-           "Total confidence of the rows among `keys`: look-ups without copies, for measuring.")
+           "keys"_a,
+           "Total confidence of the rows among `keys`: look-ups without copies, to measure.")
       .def("clear", &RowMap::clear, "Forgets all rows in O(1).")
       .def("export_rows", [](const RowMap& self) { return row_arrays(self.export_rows()); },
            "(keys, ids, probabilities, confidences), least recently written first.")
@@ -195,8 +194,8 @@ void bind_memory(nb::module_& m) {
               const FloatRows& probs, const Vector<float>& confidences) {
              self.import_rows(saved_rows(keys, ids, probs, confidences));
            },
-           "keys"_a.noconvert(), "ids"_a.noconvert(), "probs"_a.noconvert(),
-           "confidences"_a.noconvert(),
+           "keys"_a, "ids"_a, "probs"_a,
+           "confidences"_a,
            "Replaces the content by exported rows, or raises ValueError and changes nothing.")
       .def("check_integrity", &RowMap::check_integrity, "The first broken rule, or ''.");
 
@@ -230,11 +229,15 @@ void bind_rules(nb::module_& m) {
            "eta"_a = std::vector<double>{0.68, 0.63, 0.50, 0.43, 0.40, 0.38}, "width"_a = 8,
            "depth"_a = 10, "shape"_a = std::vector<std::int32_t>{},
            "suffix_inside_budget"_a = false,
-           "An empty `shape` searches best first; else it counts the children of each node of a "
-           "static tree in breadth-first order, root first.");
+           "An empty `shape` searches best first; else it counts the children of each node of\n"
+           "a static tree in breadth-first order, root first.");
 
-  const auto shape = token_recycling_shape();
-  m.attr("TOKEN_RECYCLING_SHAPE") = nb::tuple(nb::cast(std::vector(shape.begin(), shape.end())));
+  m.def("token_recycling_shape",
+        [] {
+          const auto shape = token_recycling_shape();
+          return std::vector(shape.begin(), shape.end());
+        },
+        "The static tree of Token Recycling: 80 nodes, depth 6, as a `shape`.");
 }
 
 void bind_proposal(nb::module_& m) {
@@ -247,24 +250,26 @@ void bind_proposal(nb::module_& m) {
               const FloatRows& logits, const TokenSet& media, bool contexts) {
              self.seed(span(prompt), span(positions), target_rows(ids, logits), media, contexts);
            },
-           "prompt"_a.noconvert(), "positions"_a.noconvert(), "row_ids"_a.noconvert(),
-           "row_logits"_a.noconvert(), "media"_a, nb::kw_only(), "contexts"_a = false,
-           "Prefill: the first occurrence of each text token writes U (with `contexts` also C, G).")
+           "prompt"_a, "positions"_a, "row_ids"_a,
+           "row_logits"_a, "media"_a, nb::kw_only(), "contexts"_a = false,
+           "Prefill: the first occurrence of each text token writes U, with `contexts` also C\n"
+           "and G. Rows are [m, K], descending, at ascending `positions` of the prompt.")
       .def("refresh",
            [](Memory& self, const Ints& history, const Ints& tokens, const Ints& parents,
               const IntRows& ids, const FloatRows& logits, const TokenSet& media) {
              self.refresh(span(history), span(tokens), span(parents), target_rows(ids, logits),
                           media);
            },
-           "history"_a.noconvert(), "tokens"_a.noconvert(), "parents"_a.noconvert(),
-           "row_ids"_a.noconvert(), "row_logits"_a.noconvert(), "media"_a,
-           "Every node of a packed tree writes its row under its own path context. `history` is "
-           "what was committed before the root, oldest first; its last two tokens count.")
+           "history"_a, "tokens"_a, "parents"_a,
+           "row_ids"_a, "row_logits"_a, "media"_a,
+           "Every node of a packed tree writes its row [n, K] under its own path context; the\n"
+           "first occurrence of a key wins. `history` was committed before the root, oldest\n"
+           "first; its last two tokens count.")
       .def("has_row",
            [](const Memory& self, const Ints& history, const TokenSet& media) {
              return self.find(Context::after(span(history), media)).count > 0;
            },
-           "history"_a.noconvert(), "media"_a, "Whether any map answers after `history`.")
+           "history"_a, "media"_a, "Whether any map answers after `history`.")
       .def("propose",
            [](const Memory& self, const Ints& history, const ProposeRules& rules, int budget,
               const TokenSet& media, const TokenSet& eos, const std::optional<Ints>& continuation,
@@ -285,14 +290,15 @@ void bind_proposal(nb::module_& m) {
              return Proposal{numpy(std::move(draft.tokens)), numpy(std::move(draft.parents)),
                              numpy(std::move(scores)), numpy(std::move(draft.origins))};
            },
-           "history"_a.noconvert(), "rules"_a, "budget"_a, "media"_a, "eos"_a, nb::kw_only(),
-           "continuation"_a.noconvert().none() = nb::none(), "continuation_mass"_a = 1.0,
-           "fallback_ids"_a.noconvert().none() = nb::none(),
-           "fallback_logits"_a.noconvert().none() = nb::none(),
-           "(tokens, parents, scores, origins) of a draft tree after `history`, whose last three "
-           "tokens count, the root being the newest. Parents come first, -1 hangs from the root; "
-           "origin 1 marks nodes that only the continuation proposed. `fallback` rows, at most "
-           "three, stand in at the root when no map answers there.");
+           "history"_a, "rules"_a, "budget"_a, "media"_a, "eos"_a, nb::kw_only(),
+           "continuation"_a.none() = nb::none(), "continuation_mass"_a = 1.0,
+           "fallback_ids"_a.none() = nb::none(),
+           "fallback_logits"_a.none() = nb::none(),
+           "(tokens, parents, scores, origins), each [n], of a draft tree after `history`,\n"
+           "whose last three tokens count, the root being the newest. A parent comes before its\n"
+           "children, -1 hangs from the root; origin 1 marks nodes that only the continuation\n"
+           "proposed. `fallback` rows [r, K], at most three, stand in at the root when no map\n"
+           "answers there.");
 
   m.def("pack",
         [](const Ints& tokens, const Ints& parents, const std::optional<Vector<float>>& scores,
@@ -303,17 +309,18 @@ void bind_proposal(nb::module_& m) {
                       numpy(std::move(packed.depths)), numpy(std::move(packed.ancestors)),
                       numpy(std::move(packed.order))};
         },
-        "tokens"_a.noconvert(), "parents"_a.noconvert(), "scores"_a.noconvert().none(),
+        "tokens"_a, "parents"_a, "scores"_a.none(),
         "root_token"_a,
-        "(tokens, parents, depths, ancestors [n, 2], order): root first, then depth-first, best "
-        "child first by score (ties and no scores: in the given order). Bit j of ancestors[i] says "
-        "that j is i or above it; order[i] is the draft node behind packed node i + 1. At most 127 "
-        "nodes besides the root. Raises ValueError for a malformed tree.");
+        "(tokens [n], parents [n], depths [n], ancestors [n, 2], order [n - 1]): root first, then\n"
+        "depth-first, best child first by score; ties, and trees without scores, in the given\n"
+        "order. Bit j of ancestors[i] says that j is i or above it; order[i] is the draft node\n"
+        "behind packed node i + 1. At most 127 nodes besides the root. Raises ValueError for a\n"
+        "malformed tree.");
 }
 
 void bind_suffix(nb::module_& m) {
   nb::class_<SuffixAutomaton>(m, "SuffixAutomaton",
-                              "Longest earlier match of the end of a growing text. Media are "
+                              "Longest earlier match of the end of a growing text. Media are\n"
                               "barriers that no match crosses.")
       .def(nb::init<std::size_t>(), nb::kw_only(), "max_tokens"_a,
            "At `max_tokens` the most recent half is kept.")
@@ -328,7 +335,7 @@ void bind_suffix(nb::module_& m) {
              nb::gil_scoped_release unlocked;
              self.extend(view, media);
            },
-           "tokens"_a.noconvert(), "media"_a, "Appends tokens; each run of media is one barrier.")
+           "tokens"_a, "media"_a, "Appends tokens; each run of media is one barrier.")
       .def("match",
            [](const SuffixAutomaton& self, Occurrence occurrence, const std::optional<Ints>& extra,
               const std::optional<const TokenSet*>& media) {
@@ -339,9 +346,9 @@ void bind_suffix(nb::module_& m) {
              return std::pair(match.length, match.end);
            },
            "occurrence"_a = Occurrence::latest, nb::kw_only(),
-           "extra"_a.noconvert().none() = nb::none(), "media"_a.none() = nb::none(),
-           "(length, position of its last token) of the longest suffix seen before, (0, -1) for "
-           "none; as if `extra` had been appended, which it is not.")
+           "extra"_a.none() = nb::none(), "media"_a.none() = nb::none(),
+           "(length, position of its last token) of the longest suffix seen before, (0, -1)\n"
+           "for none; as if `extra` had been appended, which it is not.")
       .def("continuation",
            [](const SuffixAutomaton& self, std::int32_t length, std::int32_t end,
               std::size_t max_tokens) {

@@ -118,9 +118,9 @@ def _read_manifest(folder: Path, kind: str) -> dict[str, Any]:
         if file.stat().st_size > LARGEST_MANIFEST:
             raise _unusable(folder, kind, f"a {MANIFEST} of more than {LARGEST_MANIFEST} bytes")
         manifest = json.loads(file.read_text("utf-8"))
+    except InputError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
         raise _unusable(folder, kind, f"no readable {MANIFEST} ({error})") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("about"), dict):
         raise _unusable(folder, kind, f"a {MANIFEST} of another shape")
