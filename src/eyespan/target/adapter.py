@@ -100,7 +100,14 @@ class HuggingFaceTarget:
     def prefill(self, prompt: Prompt, needs: Needs) -> tuple[SequenceState, Prefill]:
         """Read the prompt once (see `prefill.py`)."""
         check_needs(needs, self.info.name)
-        return read_prompt(self.model, self._capabilities, prompt, self.info.media_ids, needs)
+        return read_prompt(
+            self.model,
+            self._capabilities,
+            prompt,
+            needs,
+            media_ids=self.info.media_ids,
+            token_kinds=self._family.token_kinds,
+        )
 
     @torch.no_grad()
     def forward(

@@ -16,6 +16,7 @@ from torch import Tensor
 from eyespan.errors import InputError, UnsupportedRequest
 from eyespan.target import chat
 from eyespan.target.base import Message, Prompt, TargetInfo
+from eyespan.target.cache import check_cache, length
 from eyespan.target.families import Family
 
 if TYPE_CHECKING:
@@ -89,19 +90,35 @@ class PromptMaker:
         ids = self._ids(input_ids)
         media = {key: given[key] for key in self._media_arguments if key in given}
         positions = given.get("position_ids")
+        if positions is None:
+            positions = self._positions(ids, media)
+        cache = given.get("cache", given.get("past_key_values"))
+        if cache is not None:
+            check_cache(cache, self._info.name)
+        self._refuse_parts(positions, 0 if cache is None else length(cache), ids.shape[1])
         return Prompt(
             ids=ids[0].to("cpu", torch.int32).numpy(),
             input_ids=ids,
-            position_ids=self._positions(ids, media) if positions is None else positions,
+            position_ids=positions,
             media=media,
             padding=_padding(given.get("attention_mask")),
-            cache=given.get("cache", given.get("past_key_values")),
+            cache=cache,
         )
 
     @property
     def _media_arguments(self) -> tuple[str, ...]:
         kinds = (self._family.token_kinds,) if self._family.token_kinds else ()
         return (*self._family.media_inputs, *kinds, _FEATURES)
+
+    def _refuse_parts(self, positions: Tensor, past: int, size: int) -> None:
+        """Ids must be the whole sequence, so that positions and cached tokens line up with them."""
+        if positions.shape[-1] != size or past >= size:
+            raise UnsupportedRequest(
+                f"generate() on '{self._info.name}' with tree verification",
+                found=f"{size} ids beside {past} cached tokens and {positions.shape[-1]} positions",
+                needed="the ids of the whole sequence are needed, with at least one not cached yet",
+                todo="Pass the whole sequence, or use plain generate() for this call.",
+            )
 
     def _refuse_unknown(self, input_ids: Tensor, given: Mapping[str, Any]) -> None:
         unknown = sorted(set(given) - _READ_HERE - set(self._media_arguments))

@@ -22,16 +22,23 @@ from eyespan.types import Ints, Needs, Prefill, PromptRows
 
 
 def read_prompt(
-    model: Any, capabilities: Capabilities, prompt: Prompt, media_ids: frozenset[int], needs: Needs
+    model: Any,
+    capabilities: Capabilities,
+    prompt: Prompt,
+    needs: Needs,
+    *,
+    media_ids: frozenset[int],
+    token_kinds: str | None,
 ) -> tuple[SequenceState, Prefill]:
     """Run the prompt's forward.
 
     Args:
         model: a transformers model.
         capabilities: what `inspect_model` found.
-        prompt: one request.
-        media_ids: ids whose positions get no rows.
+        prompt: one request; what its cache already holds is not run again.
         needs: what the drafter wants from the prompt.
+        media_ids: ids whose positions get no rows.
+        token_kinds: the family's per-token argument, cut to the tokens that are run.
 
     Returns:
         The sequence's state, with every prompt token in the cache, and what the prompt brought.
@@ -42,6 +49,9 @@ def read_prompt(
     positions = positions[positions >= past]
     last = len(prompt) - 1
     wanted = positions if positions.size and positions[-1] == last else np.append(positions, last)
+    media = {
+        key: value[:, past:] if key == token_kinds else value for key, value in prompt.media.items()
+    }
     output = call_model(
         model,
         capabilities,
@@ -51,7 +61,7 @@ def read_prompt(
         mask=prompt.padding,
         logits_to_keep=_to_keep(wanted - past, capabilities.device),
         hidden=bool(needs.hidden_layers),
-        **prompt.media,
+        **media,
     )
     logits = output.logits[0]
     row_ids, row_logits = top_rows(logits)

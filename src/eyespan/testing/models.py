@@ -1,12 +1,4 @@
-"""Tiny targets and drafters for tests, ours and yours: no downloads, milliseconds a forward.
-
-    target = tiny_target("qwen2_5_vl")
-    prompt = target.prepare("What is this?", tiny_images(1))
-
-The models have random weights, drawn so that logits spread over about +-8 and the best token is
-meaningful. Pictures are real: they go through the family's own processor and vision tower. Text is
-bytes (one id each), so any string is a prompt.
-"""
+"""Tiny random models of every supported family, with real tokenizers, processors and pictures."""
 
 from __future__ import annotations
 

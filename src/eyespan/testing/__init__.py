@@ -1,0 +1,42 @@
+"""Tiny targets, drafters and hypothesis strategies for tests, ours and yours: no downloads.
+
+    target = tiny_target("qwen2_5_vl")
+    prompt = target.prepare("What is this?", tiny_images(1))
+    drafter = OracleDrafter(target, [prompt])
+
+The models have random weights, drawn so that logits spread over about +-8 and the best token is
+meaningful. Pictures are real: they go through the family's own processor and vision tower. Text is
+bytes (one id each), so any string is a prompt.
+"""
+
+from eyespan.testing.drafters import OracleDrafter, RandomDrafter, plain_answer
+from eyespan.testing.models import (
+    SEEING,
+    TEXT_ONLY,
+    VOCAB_SIZE,
+    tiny_images,
+    tiny_model,
+    tiny_processor,
+    tiny_target,
+    tiny_tokenizer,
+)
+from eyespan.testing.trees import draft_trees, histories, packed, random_tree, root_path
+
+__all__ = [
+    "SEEING",
+    "TEXT_ONLY",
+    "VOCAB_SIZE",
+    "OracleDrafter",
+    "RandomDrafter",
+    "draft_trees",
+    "histories",
+    "packed",
+    "plain_answer",
+    "random_tree",
+    "root_path",
+    "tiny_images",
+    "tiny_model",
+    "tiny_processor",
+    "tiny_target",
+    "tiny_tokenizer",
+]

@@ -1,0 +1,182 @@
+"""What is kept of a pack continues as if it had been decoded token by token."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers.cache_utils import DynamicSlidingWindowLayer
+
+from eyespan.errors import UnsupportedTarget
+from eyespan.target import HuggingFaceTarget, self_test
+from eyespan.target.cache import check_cache
+from eyespan.testing import VOCAB_SIZE, packed, random_tree, root_path, tiny_model
+from eyespan.types import DraftTree, Needs
+from tests.parity.steps import (
+    FAMILIES_AND_IMAGES,
+    WORST,
+    gap,
+    prompt_of,
+    step,
+    steps_after,
+    target_of,
+)
+
+EMPTY = np.empty(0, np.int32)
+NO = Needs()
+
+
+def rounds(
+    target: HuggingFaceTarget, prompt, count: int, size: int = 9, seed: int = 0
+) -> tuple[list[int], torch.Tensor]:
+    """Several rounds of random packs, a random path kept each time; tokens and last logits."""
+    rng = np.random.default_rng(seed)
+    state, _ = target.prefill(prompt, Needs())
+    said: list[int] = []
+    for _ in range(count):
+        tree = packed(random_tree(rng, size, VOCAB_SIZE, range(8)), int(rng.integers(8, 264)))
+        target.forward([state], [tree], Needs())
+        path = root_path(tree, int(rng.integers(len(tree))))
+        target.keep(state, path)
+        said += tree.tokens[[0, *path]].tolist()
+        assert state.length == len(prompt) + len(said)
+    return said, step(target, state, 99)
+
+
+@pytest.mark.parametrize(("family", "images"), FAMILIES_AND_IMAGES)
+def test_kept_paths_continue_as_a_fresh_run(family: str, images: int) -> None:
+    target = target_of(family)
+    prompt = prompt_of(target, images)
+    said, logits = rounds(target, prompt, count=4, seed=images)
+    assert gap(logits, steps_after(target, prompt, [*said, 99])[-1]) < WORST
+
+
+@pytest.mark.parametrize("length", [3, 11, 12, 13, 30])
+@pytest.mark.parametrize("family", ["mistral", "gemma3_text"])
+def test_windows_slide_over_kept_tokens(family: str, length: int) -> None:
+    target = target_of(family)
+    prompt = target.prompt_from_ids(list(range(40, 40 + length)))
+    said, logits = rounds(target, prompt, count=8, seed=length)
+    assert gap(logits, steps_after(target, prompt, [*said, 99])[-1]) < WORST
+
+
+def test_a_contiguous_path_moves_nothing() -> None:
+    target = target_of("llama")
+    state, _ = target.prefill(prompt_of(target, 0), Needs())
+    chain = DraftTree(np.array([40, 50, 60, 70], np.int32), np.arange(-1, 3, dtype=np.int32))
+    target.forward([state], [packed(chain, 45)], Needs())
+    before = [(layer.keys.data_ptr(), layer.keys.clone()) for layer in state.cache.layers]
+    target.keep(state, np.array([1, 2], np.int32))
+    for layer, (address, keys) in zip(state.cache.layers, before, strict=True):
+        assert layer.keys.data_ptr() == address
+        assert torch.equal(layer.keys, keys[..., : state.length, :])
+
+
+@pytest.mark.parametrize(("family", "images"), [("llama", 0), ("llava", 1), ("qwen2_5_vl", 2)])
+def test_a_static_cache_is_packed_and_kept_too(family: str, images: int) -> None:
+    target = target_of(family)
+    prompt = prompt_of(target, images)
+    cache = transformers.StaticCache(config=target.model.config, max_cache_len=len(prompt) + 40)
+    media = {"cache": cache, "position_ids": prompt.position_ids, **prompt.media}
+    static = target.prompt_from_generate(prompt.input_ids, media)
+    said, logits = rounds(target, static, count=3)
+    assert gap(logits, steps_after(target, prompt, [*said, 99])[-1]) < WORST
+
+
+def test_a_static_cache_says_how_many_nodes_still_fit() -> None:
+    """Stock's own speculation overruns a static cache near its end."""
+    target = target_of("llama")
+    prompt = prompt_of(target, 0)
+    cache = transformers.StaticCache(config=target.model.config, max_cache_len=len(prompt) + 9)
+    state, _ = target.prefill(target.prompt_from_generate(prompt.input_ids, {"cache": cache}), NO)
+    assert state.room == 9
+    target.forward([state], [packed(random_tree(np.random.default_rng(0), 8, 200), 99)], NO)
+    target.keep(state, EMPTY)
+    assert state.room == 8
+    assert target.prefill(prompt, NO)[0].room is None
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "llava"])
+def test_a_released_cache_is_stocks_own(family: str) -> None:
+    """`generate()` continues from the cache handed back and says what it says on its own."""
+    target = target_of(family)
+    prompt = target.prompt_from_ids(list(range(40, 65)))
+    state, _ = target.prefill(prompt, Needs())
+    tree = packed(random_tree(np.random.default_rng(0), 9, VOCAB_SIZE, range(8)), 45)
+    target.forward([state], [tree], Needs())
+    path = root_path(tree, 7)
+    target.keep(state, path)
+    cache = target.release(state)
+    assert not any(
+        layer.record_past for layer in cache.layers if type(layer) is DynamicSlidingWindowLayer
+    )
+    ids = torch.cat([prompt.input_ids, torch.tensor([[*tree.tokens[[0, *path]], 99]])], dim=1)
+    options = {"max_new_tokens": 6, "do_sample": False}
+    alone = target.model.generate(ids, **options)
+    continued = target.model.generate(ids, **options, cache=cache)
+    assert torch.equal(alone, continued)
+
+
+def hybrid_configs() -> dict[str, object]:
+    sizes = {
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "intermediate_size": 48,
+    }
+    return {
+        "short convolution": transformers.Lfm2Config(
+            **sizes, layer_types=["conv", "full_attention"], block_ff_dim=48
+        ),
+        "recurrent": transformers.Qwen3NextConfig(
+            **sizes,
+            layer_types=["linear_attention", "full_attention"],
+            linear_num_key_heads=2,
+            linear_num_value_heads=2,
+            linear_key_head_dim=8,
+            linear_value_head_dim=8,
+            num_experts=2,
+            num_experts_per_tok=1,
+            moe_intermediate_size=16,
+            shared_expert_intermediate_size=16,
+        ),
+        "state space": transformers.MambaConfig(
+            vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=2, state_size=4
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", ["short convolution", "recurrent", "state space"])
+def test_states_that_mix_siblings_are_refused_at_load(kind: str) -> None:
+    model = transformers.AutoModelForCausalLM.from_config(hybrid_configs()[kind])
+    with pytest.raises(UnsupportedTarget, match=r"LinearAttention|without position_ids"):
+        HuggingFaceTarget(model)
+
+
+def test_caches_that_cannot_drop_one_token_are_refused() -> None:
+    config = target_of("mistral").model.config
+    static = transformers.StaticCache(config=config, max_cache_len=64)
+    with pytest.raises(UnsupportedTarget, match="StaticSlidingWindowLayer"):
+        check_cache(static, "tiny")
+    with pytest.raises(UnsupportedTarget, match="EncoderDecoderCache"):
+        dynamic = transformers.DynamicCache(config=config)
+        check_cache(transformers.EncoderDecoderCache(dynamic, dynamic), "tiny")
+
+
+def test_the_self_test_finds_a_model_whose_tokens_lean_on_their_neighbours() -> None:
+    """A scale shared by all tokens of a pass: nothing in the config tells."""
+    model = tiny_model("llama")
+    target = HuggingFaceTarget(model)
+    self_test(target)
+
+    def shared_scale(module, args, output):
+        return output * (1 + 0.1 * output.abs().amax() / 8)
+
+    handle = model.model.layers[0].mlp.register_forward_hook(shared_scale)
+    with pytest.raises(UnsupportedTarget, match="tree node"):
+        self_test(target)
+    handle.remove()
+    self_test(target)
