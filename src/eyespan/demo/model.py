@@ -1,0 +1,128 @@
+"""The demo's architecture: a SigLIP tower, a projector and a Llama text model, and how it grows in
+depth.
+"""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlavaConfig, LlavaForConditionalGeneration, SiglipVisionConfig
+
+from eyespan.demo.canvas import SIDE
+
+PATCH = 16  # pixels: two characters
+PATCHES = (SIDE // PATCH) ** 2  # 144 visual tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DemoConfig:
+    """Sizes of the model; the defaults are the shipped one."""
+
+    vocab_size: int = 2048
+    text_layers: int = 12
+    text_width: int = 256
+    text_inner: int = 640
+    text_heads: int = 8
+    tower_layers: int = 4
+    tower_width: int = 192
+    tower_heads: int = 4
+
+
+def build_model(
+    config: DemoConfig, *, image_id: int, end_id: int, pad_id: int
+) -> LlavaForConditionalGeneration:
+    """A fresh model with random weights, in the stock class."""
+    text = LlamaConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.text_width,
+        intermediate_size=config.text_inner,
+        num_hidden_layers=config.text_layers,
+        num_attention_heads=config.text_heads,
+        num_key_value_heads=config.text_heads,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=end_id,
+        pad_token_id=pad_id,
+    )
+    vision = SiglipVisionConfig(
+        hidden_size=config.tower_width,
+        intermediate_size=4 * config.tower_width,
+        num_hidden_layers=config.tower_layers,
+        num_attention_heads=config.tower_heads,
+        image_size=SIDE,
+        patch_size=PATCH,
+        vision_use_head=False,
+    )
+    return LlavaForConditionalGeneration(
+        LlavaConfig(
+            vision_config=vision,
+            text_config=text,
+            image_token_index=image_id,
+            image_seq_length=PATCHES,
+            vision_feature_select_strategy="full",
+            vision_feature_layer=-1,
+            tie_word_embeddings=True,
+        )
+    )
+
+
+def seed_embeddings(model: LlavaForConditionalGeneration, tokenizer: Tokenizer, seed: int) -> None:
+    """Give the forms of one word ("mug", " mug", "Mug") a shared vector plus one for the space and
+    one for the capital.
+
+    The visual tokens are trained to name words; with shared vectors, naming one form names all of
+    them.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    table = model.get_input_embeddings().weight
+    width = table.shape[1]
+    space, capital = 0.5 * torch.randn(2, width, generator=rng) / width**0.5
+    bases: dict[str, Tensor] = {}
+    with torch.no_grad():
+        for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
+            word = token.removeprefix("Ġ")
+            fresh = torch.randn(width, generator=rng) / width**0.5
+            base = bases.setdefault(word.lower() or token, fresh)
+            table[index] = (
+                base
+                + (space if token != word and word else 0)
+                + (capital if word[:1].isupper() else 0)
+            )
+
+
+def grow(model: LlavaForConditionalGeneration, layers: int) -> LlavaForConditionalGeneration:
+    """A deeper model with the same outputs: each layer is followed by copies of itself that add
+    nothing yet.
+
+    The copies start with zeroed `o_proj` and `down_proj`, so the residual stream passes through
+    them unchanged.
+    """
+    stack = model.model.language_model.layers
+    if layers % len(stack):
+        below = max(1, layers // len(stack)) * len(stack)
+        raise ValueError(
+            f"asked to grow to {layers} layers; the model has {len(stack)}; "
+            f"needed: a multiple of that; ask for {below} or {below + len(stack)}"
+        )
+    config = copy.deepcopy(model.config)
+    config.text_config.num_hidden_layers = layers
+    config.text_config.layer_types = None
+    grown = LlavaForConditionalGeneration(config)
+    state = {
+        name: value
+        for name, value in model.state_dict().items()
+        if ".layers." not in name or "language" not in name
+    }
+    missing = grown.load_state_dict(state, strict=False)
+    if missing.unexpected_keys:
+        raise RuntimeError(f"weights without a place in the grown model: {missing.unexpected_keys}")
+    repeat = layers // len(stack)
+    for index, layer in enumerate(grown.model.language_model.layers):
+        layer.load_state_dict(stack[index // repeat].state_dict())
+        if index % repeat:
+            nn.init.zeros_(layer.self_attn.o_proj.weight)
+            nn.init.zeros_(layer.mlp.down_proj.weight)
+    return grown
