@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from eyespan.budget import Budget
+from eyespan.drafters.base import Drafter
 from eyespan.errors import EyespanError, UnsupportedRequest
 from eyespan.generation import Engine
 from eyespan.sequence import Draw, Running
@@ -25,7 +26,7 @@ log = logging.getLogger("eyespan")
 
 
 def enable(
-    model: Any, drafter: str = "recap", *, budget: Budget = "auto", **drafter_options: Any
+    model: Any, drafter: str | Drafter = "recap", *, budget: Budget = "auto", **drafter_options: Any
 ) -> Any:
     """Make `model.generate()` speculate; returns the model. Enabling again replaces the drafter.
 
@@ -122,7 +123,7 @@ class Speculation:
     """
 
     def __init__(
-        self, model: Any, drafter: str, budget: Budget, drafter_options: dict[str, Any]
+        self, model: Any, drafter: str | Drafter, budget: Budget, drafter_options: dict[str, Any]
     ) -> None:
         self.engine = Engine(load_target(model), drafter, budget=budget, **drafter_options)
         self.fallbacks: Counter[str] = Counter()
@@ -141,7 +142,9 @@ class Speculation:
         """Decode one `generate()` call; the ids are those of stock's loop."""
         try:
             self._check(model, input_ids, generation_config, synced_gpus, model_kwargs)
-            prompt = self.engine.target.prompt_from_generate(input_ids, model_kwargs)
+            # `generate()` has made criteria of stop strings by now; their tokenizer tags along
+            inputs = {name: value for name, value in model_kwargs.items() if name != "tokenizer"}
+            prompt = self.engine.target.prompt_from_generate(input_ids, inputs)
         except EyespanError as reason:
             self._fall_back(reason)
             return _plain_class(model)._sample(  # type: ignore[attr-defined]
