@@ -109,7 +109,8 @@ def test_duplicate_guesses_stand_side_by_side() -> None:
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
 def test_interleaved_requests_keep_their_own_positions(family: str) -> None:
     """Qwen-VL models store the last prefill's position offset on the model; read raw, another
-    request's picture would shift this one's positions ("is is is")."""
+    request's picture would shift this one's positions ("is is is").
+    """
     target = target_of(family)
     prompts = [prompt_of(target, images) for images in (1, 2, 0)]
     tokens, tree = [40, 50, 60], a_tree(3)
@@ -134,7 +135,7 @@ def test_left_padding_changes_nothing(family: str) -> None:
     mask = np.concatenate([np.zeros(5), np.ones(20)]).astype(np.int64)
     positions = np.maximum(mask.cumsum() - 1, 0)
     as_tensor = plain.input_ids.new_tensor
-    rows = as_tensor(positions).expand(plain.position_ids.shape[0:-1] + (25,))
+    rows = as_tensor(positions).expand((*plain.position_ids.shape[:-1], 25))
     padded = target.prompt_from_generate(
         as_tensor(np.concatenate([np.zeros(5, np.int64), ids]))[None],
         {"attention_mask": as_tensor(mask)[None], "position_ids": rows, "use_cache": True},

@@ -7,13 +7,18 @@ folder lacks is one sentence before anything large is read.
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils import logging as hf_logging
 
 from eyespan.errors import EyespanError, InputError, UnsupportedTarget
 from eyespan.target.adapter import HuggingFaceTarget
@@ -23,7 +28,16 @@ from eyespan.target.processors import load_processor
 DEMO = "demo"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
-_LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, AttributeError)
+_LOAD_ERRORS = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    ImportError,
+    AttributeError,
+    RuntimeError,
+    SafetensorError,
+)
 
 
 def load_target(
@@ -80,19 +94,42 @@ def _from_files(
         else transformers.AutoModelForCausalLM
     )
     processor = _load(source, "its processor", lambda: load_processor(source, config, family))
-    loaded = _load(
-        source,
-        "its weights",
-        lambda: kind.from_pretrained(
+    with _quiet_unless_watched():
+        loaded, report = _load(
             source,
-            config=config,
-            dtype=dtype or (torch.float32 if place.type == "cpu" else "auto"),
-            attn_implementation=attention,
-            use_safetensors=True,
-            trust_remote_code=False,
-        ).to(place),
-    )
-    return HuggingFaceTarget(loaded, processor, name=str(model))
+            "its weights",
+            lambda: kind.from_pretrained(
+                source,
+                config=config,
+                dtype=dtype or (torch.float32 if place.type == "cpu" else "auto"),
+                attn_implementation=attention,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            ),
+        )
+    _check_complete(source, report)
+    return HuggingFaceTarget(loaded.to(place), processor, name=str(model))
+
+
+@contextmanager
+def _quiet_unless_watched() -> Iterator[None]:
+    """Progress bars of the weights only where somebody can see them move."""
+    hide = hf_logging.is_progress_bar_enabled() and not sys.stderr.isatty()
+    if hide:
+        hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if hide:
+            hf_logging.enable_progress_bar()
+
+
+def _check_complete(source: str, report: Any) -> None:
+    """Refuse weights that do not fill the model; transformers would draw the rest at random."""
+    lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
+    if lacking:
+        raise _missing(source, f"weights for {lacking[0]} and {len(lacking) - 1} more", "all are")
 
 
 def _source(model: str | Path) -> str:
@@ -102,12 +139,12 @@ def _source(model: str | Path) -> str:
     text = str(model)
     looks_like_path = isinstance(model, Path) or text.startswith((".", "/", "~"))
     folder = Path(text).expanduser()
-    if folder.is_dir():
+    if text.strip() and folder.is_dir():
         return str(folder)
-    if looks_like_path or folder.exists() or text.count("/") > 1 or not text.strip():
+    if looks_like_path or folder.is_file() or text.count("/") > 1 or not text.strip():
         raise InputError(
             f"model '{model}'",
-            found="a file" if folder.exists() else "no such folder",
+            found="a file" if folder.is_file() else "no such folder",
             needed="a folder with config.json and *.safetensors is needed",
             todo="Check the path; 'demo' is the model that comes with eyespan.",
         )

@@ -184,11 +184,15 @@ def tiny_model(
         if family in SEEING
         else transformers.AutoModelForCausalLM
     )
-    model = kind.from_config(config, attn_implementation=attention)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = kind.from_config(config, attn_implementation=attention)
     _reinitialise(model, seed)
     model.generation_config.eos_token_id = 2
     model.generation_config.pad_token_id = 0
-    return model.to(dtype).eval()
+    for parameter in model.parameters():  # not model.to(): rotary tables stay in float32
+        parameter.data = parameter.data.to(dtype)
+    return model.eval()
 
 
 def _reinitialise(model: Any, seed: int) -> None:
