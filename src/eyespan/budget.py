@@ -10,7 +10,7 @@ fixed size, which wins on a large GPU and loses on a CPU; this rule is ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -81,56 +81,60 @@ class Calibration:
     """
 
     def __init__(self, sources: int) -> None:
-        shape = (max(sources, 1), DEPTHS, BINS)
-        self._offered = np.zeros(shape)
-        self._accepted = np.zeros(shape)
+        self._sources = sources
+        self._offered = np.zeros(sources * DEPTHS * BINS)
+        self._accepted = np.zeros(sources * DEPTHS * BINS)
 
-    def probabilities(self, draft: DraftTree, depths: Ints) -> npt.NDArray[np.float64]:
-        """[n] chance of each node to be committed; never above its parent's."""
-        if len(draft) == 0:
-            return np.zeros(0)
-        cells = self._cells(draft, depths)
-        score = _scores(draft)
-        offered, accepted = self._offered[cells], self._accepted[cells]
-        chance = (accepted + PRIOR_WEIGHT * score) / (offered + PRIOR_WEIGHT)
-        for node, parent in enumerate(draft.parents):
-            if parent >= 0 and chance[node] > chance[parent]:
-                chance[node] = chance[parent]
-        return np.asarray(chance, np.float64)
+    def guess(self, draft: DraftTree, at: int) -> Guess:
+        """A proposal made after `at` committed tokens, with its chances [n] to be committed.
 
-    def learn(self, draft: DraftTree, depths: Ints, text: Ints) -> None:
-        """Count a proposed tree against the text that followed its root.
+        No node is likelier than its parent.
+        """
+        depths = depths_of(draft)
+        scores = _scores(draft)
+        octaves = np.minimum(-2.0 * np.log2(np.maximum(scores, 1e-6)), BINS - 1).astype(np.intp)
+        cells = np.minimum(depths - 1, DEPTHS - 1) * BINS + octaves
+        if draft.origins is not None:
+            cells += np.minimum(draft.origins, self._sources - 1) * (DEPTHS * BINS)
+        free = (self._accepted[cells] + PRIOR_WEIGHT * scores) / (
+            self._offered[cells] + PRIOR_WEIGHT
+        )
+        chances: list[float] = []  # plain lists: a tree is too small for numpy to pay here
+        for own, parent in zip(free.tolist(), draft.parents.tolist(), strict=True):
+            chances.append(own if parent < 0 else min(own, chances[parent]))
+        return Guess(at, draft, depths, cells, np.array(chances))
+
+    def learn(self, guess: Guess, text: Ints) -> None:
+        """Count a proposal against the text that followed its root.
 
         Args:
-            draft: the whole proposal, before any cut.
-            depths: [n] depth of each node, 1 below the root.
+            guess: the whole proposal, before any cut.
             text: the tokens that followed; nodes deeper than it are not counted.
         """
-        seen = np.flatnonzero(depths <= len(text))
-        if seen.size == 0:
-            return
-        cells = self._cells(draft, depths)
-        touched = tuple(axis[seen] for axis in cells)
-        true = np.zeros(len(draft), bool)
-        for node in _true_path(draft, text):
-            true[node] = True
-        self._offered[touched] *= DECAY
-        self._accepted[touched] *= DECAY
-        np.add.at(self._offered, touched, 1.0)
-        np.add.at(self._accepted, touched, true[seen].astype(np.float64))
+        seen = guess.cells[guess.depths <= len(text)]
+        self._offered[seen] *= DECAY
+        self._accepted[seen] *= DECAY
+        np.add.at(self._offered, seen, 1.0)
+        for node in _true_path(guess.draft, text):
+            self._accepted[guess.cells[node]] += 1.0
 
-    def _cells(self, draft: DraftTree, depths: Ints) -> tuple[npt.NDArray[np.intp], ...]:
-        source = np.zeros(len(draft), np.intp) if draft.origins is None else draft.origins
-        octave = -2.0 * np.log2(np.maximum(_scores(draft), 1e-6))
-        return (
-            np.asarray(source, np.intp),
-            np.minimum(depths - 1, DEPTHS - 1).astype(np.intp),
-            np.minimum(octave, BINS - 1).astype(np.intp),
-        )
+
+class Guess(NamedTuple):
+    """A proposal that the text has not passed yet: evidence for the budget rule."""
+
+    at: int
+    """Committed tokens when it was made."""
+    draft: DraftTree
+    depths: Ints
+    """[n] depth of each node, 1 for children of the root."""
+    cells: npt.NDArray[np.intp]
+    """[n] where the calibration counts each node."""
+    chances: npt.NDArray[np.float64]
+    """[n] probability of each node to be committed."""
 
 
 def _scores(draft: DraftTree) -> Floats:
-    """[n] scores as chances; a drafter without scores is taken to believe all its guesses."""
+    """[n] scores as chances; a drafter without scores is taken to half believe its guesses."""
     if draft.scores is None:
         return np.full(len(draft), 0.5, np.float32)
     return np.clip(draft.scores, 0.0, 1.0)
@@ -140,7 +144,7 @@ def _true_path(draft: DraftTree, text: Ints) -> list[int]:
     """Indices of the proposed nodes that the text followed, from the root outwards."""
     path: list[int] = []
     parent = -1
-    for token in text:
+    for token in text.tolist():
         hits = np.flatnonzero((draft.parents == parent) & (draft.tokens == token))
         if hits.size == 0:
             break
@@ -151,10 +155,10 @@ def _true_path(draft: DraftTree, text: Ints) -> list[int]:
 
 def depths_of(draft: DraftTree) -> Ints:
     """[n] depth of each node, 1 for children of the root."""
-    depths = np.empty(len(draft), np.int32)
-    for node, parent in enumerate(draft.parents):
-        depths[node] = 1 if parent < 0 else depths[parent] + 1
-    return depths
+    depths: list[int] = []
+    for parent in draft.parents.tolist():
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return np.array(depths, np.int32)
 
 
 def keep_nodes(draft: DraftTree, nodes: npt.NDArray[np.intp]) -> DraftTree:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Generator, Iterator, Sequence
+from itertools import count, groupby
 from pathlib import Path
 from threading import Event, Lock
 from time import perf_counter
@@ -108,7 +108,7 @@ class Engine:
         self.policy = policy
         self.decoder = Decoder(target, self.drafter, policy)
         self._lock = Lock()
-        self._numbers = itertools.count()
+        self._numbers = count()
 
     def generate(
         self,
@@ -118,9 +118,7 @@ class Engine:
     ) -> Generation:
         """Answer a prompt; takes what `stream` takes and returns when the answer is whole."""
         with self.stream(prompt, images, **options) as stream:
-            for _ in stream:
-                pass
-            return stream.generation
+            return stream.finish()
 
     def stream(
         self,
@@ -208,12 +206,15 @@ class Stream:
     ) -> None:
         self._engine, self._cancel = engine, cancel
         self._text = TextStream(engine.target.decode, stops)
+        self._watching = bool(stops)
+        self._unread: list[tuple[int, str]] = []  # committed (id, source), text not made yet
         self._pieces: list[Piece] = []
         self._trace, self._close_trace = trace, close_trace
         self._record = TraceRecord(engine, request) if trace else None
         self._running = Running(request, on_token=self._on_token, observer=self._record)
         self._seconds = {"encode": encode, "prefill": 0.0, "decode": 0.0}
         self._shown = 0
+        self._reading = True
         self._generation: Generation | None = None
         self._chunks = self._run(inputs)
 
@@ -245,6 +246,13 @@ class Stream:
     ) -> None:
         self.close()
 
+    def finish(self) -> Generation:
+        """Run to the end without looking at chunks; text is then decoded once."""
+        self._reading = False
+        for _ in self._chunks:
+            pass
+        return self.generation
+
     def close(self) -> None:
         """End the request: what was committed stays, its cache is freed."""
         self._chunks.close()
@@ -261,17 +269,29 @@ class Stream:
                 with self._timed("decode"):
                     decoder.step([running])
                 yield self._chunk()
-            rest = self._text.finish()
+            self._read(by_source=self._reading)
+            rest = (*self._pieces, *self._text.finish())
             if rest:
-                yield Chunk("".join(piece.text for piece in rest), (), tuple(rest))
+                yield Chunk("".join(piece.text for piece in rest), (), rest)
         finally:
             self._end()
 
     def _on_token(self, token: int, source: str) -> Cut | None:
-        self._pieces += self._text.push(token, source)
+        if not self._watching:
+            self._unread.append((token, source))
+            return None
+        self._pieces += self._text.push([token], source)
         return "stop" if self._text.stopped else None
 
+    def _read(self, *, by_source: bool) -> None:
+        """Make text of the unread ids: source by source for a reader, else in one go."""
+        for source, run in groupby(self._unread, key=lambda pair: pair[1] if by_source else ""):
+            self._pieces += self._text.push([token for token, _ in run], source)
+        self._unread.clear()
+
     def _chunk(self) -> Chunk:
+        if self._reading:
+            self._read(by_source=True)
         pieces, self._pieces = tuple(self._pieces), []
         ids = tuple(int(token) for token in self._running.output_ids[self._shown :])
         self._shown += len(ids)
@@ -286,6 +306,7 @@ class Stream:
         if running.state is not None:
             running.state.close()
             running.state = running.session = None
+        self._read(by_source=False)
         self._text.finish()
         self._generation = Generation(
             text=self._text.released,

@@ -14,7 +14,7 @@ from eyespan.budget import (
     keep_nodes,
 )
 from eyespan.drafters.base import Drafter
-from eyespan.sequence import Guess, Running
+from eyespan.sequence import Running
 from eyespan.types import MAX_PACK, DraftTree
 
 PROBE_SHARE = 0.02
@@ -59,17 +59,15 @@ class Policy:
         """
         if draft is None or len(draft) == 0:
             return DraftTree.empty(), "off" if draft is None else "empty"
-        depths = depths_of(draft)
-        if self.auto:
-            running.guesses.append(Guess(len(running.ids), draft, depths))
-        fits = np.flatnonzero(depths < running.room)  # a path commits one token more than it has
-        if fits.size == 0:
-            return DraftTree.empty(), "room"
-        if fits.size < len(draft):
-            draft, depths = keep_nodes(draft, fits), depths[fits]
         if not self.auto:
-            return draft, None
-        chances = self._calibration.probabilities(draft, depths)
+            fits = np.flatnonzero(depths_of(draft) < running.room)
+            return keep_nodes(draft, fits), None if fits.size else "room"
+        guess = self._calibration.guess(draft, len(running.ids))
+        running.guesses.append(guess)
+        # A path commits one token more than it has nodes; deeper ones could never count.
+        chances = np.where(guess.depths < running.room, guess.chances, 0.0)
+        if not chances.any():
+            return DraftTree.empty(), "room"
         nodes = best_cut(chances, self._curve, host_ms=self._host_ms, cap=self.cap)
         if nodes.size == 0:
             running.resting = int(self._host_ms / (PROBE_SHARE * self._curve.ms[0]))
@@ -87,11 +85,11 @@ class Policy:
             return
         # One slow round (a page fault, a busy machine) must not switch drafting off.
         self._host_ms += 0.05 * (min(host_ms, 4 * self._host_ms) - self._host_ms)
-        still: list[Guess] = []
+        still = []
         for guess in running.guesses:
             text = running.ids[guess.at :]
             if running.finish or len(text) >= int(guess.depths.max()):
-                self._calibration.learn(guess.draft, guess.depths, text)
+                self._calibration.learn(guess, text)
             else:
                 still.append(guess)
         running.guesses = still

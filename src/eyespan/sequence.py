@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from eyespan.budget import Guess
 from eyespan.drafters.base import Session
 from eyespan.types import Cut, DraftTree, Finish, Ints, PackedTree, Prefill, Request, Step
 
@@ -18,15 +19,6 @@ Draw = Callable[[Any, Ints], int]
 
 OnToken = Callable[[int, str], "Cut | None"]
 """(committed id, "target" or the source of the guess) -> why the answer ends here, or None."""
-
-
-class Guess(NamedTuple):
-    """A proposal that the text has not passed yet: evidence for the budget rule."""
-
-    at: int
-    """Committed tokens when it was made."""
-    draft: DraftTree
-    depths: Ints
 
 
 @dataclass(slots=True)

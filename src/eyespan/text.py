@@ -1,10 +1,10 @@
-"""Text that grows token by token and is never broken: not inside a character, not inside a stop
-string. Pushing one token at a time makes it independent of how many tokens a step commits.
+"""Text that grows with its ids and is never broken: not inside a character, not inside a stop
+string, and the same however many ids arrive at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from eyespan.errors import ConfigError
@@ -46,14 +46,15 @@ def check_stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 class TextStream:
-    """Turns ids into text, one id at a time, and finds stop strings.
+    """Turns ids into text as they come and finds stop strings.
 
     Args:
         decode: ids -> text, special tokens left out.
         stops: strings that end the text; none of them is ever released.
 
     Each push decodes a window that begins at the last safe boundary, so its cost does not grow
-    with the text. Text is held back while it ends in half a character or could begin a stop.
+    with the text. Text is held back while it ends in half a character or could begin a stop. With
+    stop strings, push one id at a time: the answer ends at the id that completes one.
     """
 
     def __init__(self, decode: Callable[[list[int]], str], stops: tuple[str, ...] = ()) -> None:
@@ -66,9 +67,9 @@ class TextStream:
         self.released = ""
         self.stopped = False
 
-    def push(self, token: int, origin: str) -> list[Piece]:
-        """Add one id; returns what can be shown now. After a stop nothing more is released."""
-        self._ids.append(token)
+    def push(self, ids: Iterable[int], origin: str) -> list[Piece]:
+        """Add ids of one origin; returns what can be shown now. After a stop that is nothing."""
+        self._ids += ids
         before = self._decode(self._ids[self._window : self._read])
         after = self._decode(self._ids[self._window :])
         if after.endswith("\ufffd") or len(after) <= len(before):

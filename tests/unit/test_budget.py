@@ -12,7 +12,6 @@ from eyespan.budget import (
     CostCurve,
     best_cut,
     check_budget,
-    depths_of,
     keep_nodes,
 )
 from eyespan.errors import ConfigError
@@ -60,7 +59,7 @@ def test_a_cut_is_a_tree_again(data: st.DataObject) -> None:
     parents = [data.draw(st.integers(-1, at - 1)) for at in range(n)]
     scores = data.draw(st.lists(st.floats(0, 1, width=32), min_size=n, max_size=n))
     tree = draft(parents, scores)
-    chances = Calibration(1).probabilities(tree, depths_of(tree))
+    chances = Calibration(1).guess(tree, 0).chances
     nodes = best_cut(chances, FREE, host_ms=0.0, cap=data.draw(st.integers(1, n)))
     kept = keep_nodes(tree, nodes)
     for node, parent in enumerate(kept.parents):
@@ -73,11 +72,10 @@ def test_calibration_learns_what_comes_true() -> None:
     """A drafter that is sure and always wrong loses its trust; a shy one that is right gains it."""
     calibration = Calibration(1)
     tree = draft([-1, -1], [0.9, 0.1])
-    depths = depths_of(tree)
-    before = calibration.probabilities(tree, depths)
+    before = calibration.guess(tree, 0).chances
     for _ in range(50):
-        calibration.learn(tree, depths, np.array([11], np.int32))
-    after = calibration.probabilities(tree, depths)
+        calibration.learn(calibration.guess(tree, 0), np.array([11], np.int32))
+    after = calibration.guess(tree, 0).chances
     assert after[0] < 0.1 < before[0]
     assert after[1] > 0.9 > before[1]
 
@@ -85,17 +83,16 @@ def test_calibration_learns_what_comes_true() -> None:
 def test_nodes_deeper_than_the_text_are_not_counted() -> None:
     calibration = Calibration(1)
     tree = draft([-1, 0], [0.5, 0.5])
-    depths = depths_of(tree)
     for _ in range(50):
-        calibration.learn(tree, depths, np.array([10], np.int32))
-    first, second = calibration.probabilities(tree, depths)
+        calibration.learn(calibration.guess(tree, 0), np.array([10], np.int32))
+    first, second = calibration.guess(tree, 0).chances
     assert first > 0.9
     assert second == pytest.approx(0.5)
 
 
 def test_no_node_is_likelier_than_its_parent() -> None:
     tree = draft([-1, 0, 1], [0.2, 0.9, 0.5])
-    chances = Calibration(1).probabilities(tree, depths_of(tree))
+    chances = Calibration(1).guess(tree, 0).chances
     assert chances[0] >= chances[1] >= chances[2]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ def run(data: bytes, stops: tuple[str, ...] = ()) -> tuple[str, list[str]]:
     stream = TextStream(byte_decode, stops)
     shown: list[str] = []
     for byte in data:
-        shown += [piece.text for piece in stream.push(byte, "target")]
+        shown += [piece.text for piece in stream.push([byte], "target")]
         if stream.stopped:
             break
     shown += [piece.text for piece in stream.finish()]
@@ -35,6 +37,17 @@ def test_pieces_join_to_the_text_and_hold_whole_characters(text: str) -> None:
         assert all("\ufffd" not in piece for piece in shown)
 
 
+@given(st.text(max_size=40), st.lists(st.integers(0, 120), max_size=6))
+def test_text_is_the_same_for_every_chunking(text: str, cuts: list[int]) -> None:
+    data = text.encode()
+    stream = TextStream(byte_decode)
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for begin, end in pairwise(edges):
+        stream.push(data[begin:end], "x")
+    stream.finish()
+    assert stream.released == run(data)[0]
+
+
 @given(st.text("abAB", max_size=30), st.lists(st.text("ab", min_size=1, max_size=3), max_size=3))
 def test_text_ends_before_the_first_stop_to_be_completed(text: str, stops: list[str]) -> None:
     expected = text
@@ -48,9 +61,9 @@ def test_text_ends_before_the_first_stop_to_be_completed(text: str, stops: list[
 
 def test_nothing_of_a_stop_is_ever_shown() -> None:
     stream = TextStream(byte_decode, ("END",))
-    shown = "".join(p.text for byte in b"so EN" for p in stream.push(byte, "x"))
+    shown = "".join(p.text for byte in b"so EN" for p in stream.push([byte], "x"))
     assert shown == "so "
-    shown += "".join(p.text for p in stream.push(ord("E"), "x"))
+    shown += "".join(p.text for p in stream.push([ord("E")], "x"))
     assert shown == "so EN"  # "ENE" is no stop, but its last "E" may begin one
     assert [p.text for p in stream.finish()] == ["E"]
 
@@ -61,13 +74,13 @@ def test_half_a_character_at_the_end_is_shown_as_such() -> None:
 
 def test_special_tokens_have_no_text() -> None:
     stream = TextStream(byte_decode)
-    assert stream.push(300, "x") == []
-    assert [p.text for p in stream.push(ord("a"), "y")] == ["a"]
+    assert stream.push([300], "x") == []
+    assert [p.text for p in stream.push([ord("a")], "y")] == ["a"]
 
 
 def test_pieces_remember_their_origin() -> None:
     stream = TextStream(byte_decode)
-    pieces = [*stream.push(ord("a"), "recap"), *stream.push(ord("b"), "suffix")]
+    pieces = [*stream.push([ord("a")], "recap"), *stream.push([ord("b")], "suffix")]
     assert [(p.text, p.origin) for p in pieces] == [("a", "recap"), ("b", "suffix")]
 
 
