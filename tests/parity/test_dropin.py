@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import StoppingCriteria, StoppingCriteriaList
+from transformers import StoppingCriteria, StoppingCriteriaList, pipeline
 from transformers.generation.streamers import BaseStreamer
 
 import eyespan
@@ -166,3 +166,21 @@ def test_custom_generate_for_one_call(target: HuggingFaceTarget, inputs: dict[st
         target.model.generate(**inputs, custom_generate=eyespan.custom_generate, num_beams=2)
     copy.deepcopy(target.model)  # the kept engine must not stand in the way
     vars(target.model).pop("_eyespan_calls")
+
+
+@pytest.mark.parametrize("family", ["llama", "llava"])
+def test_pipelines_work_unchanged(family: str) -> None:
+    target = tiny_target(family)
+    if family == "llama":
+        pipe = pipeline("text-generation", model=target.model, tokenizer=target.tokenizer)
+        inputs: dict[str, Any] = {"text_inputs": PROMPT}
+    else:
+        pipe = pipeline("image-text-to-text", model=target.model, processor=target.processor)
+        inputs = {"images": tiny_images(1), "text": f"<image>\n{PROMPT}"}
+    answers = []
+    for _ in range(2):
+        torch.manual_seed(1)  # the text pipeline samples by default
+        answers.append(pipe(**inputs, max_new_tokens=16))
+        eyespan.enable(target.model)
+    assert answers[0] == answers[1]
+    assert fallbacks(target.model) == {}
