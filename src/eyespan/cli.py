@@ -1,5 +1,5 @@
-"""The command line. Verbs live in `eyespan/verbs/`, one file each; this file lists them and is the one
-place where errors become sentences and exit codes: 0 done, 1 a check or a picture failed, 2 bad
+"""The command line. Verbs live in `eyespan/verbs/`, one file each; this file lists them and is the
+one place where errors become sentences and exit codes: 0 done, 1 a check or a picture failed, 2 bad
 input, 130 interrupted.
 """
 
@@ -24,7 +24,7 @@ app = typer.Typer(
     epilog="Start with: eyespan demo",
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=generate.EPILOG)(generate.generate)
@@ -88,6 +88,7 @@ def _keep_quiet() -> None:
 
 _QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_VERBOSITY": "error",
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
 }

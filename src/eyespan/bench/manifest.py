@@ -1,0 +1,79 @@
+"""A number's birth certificate: commit, versions, machine, threads and command."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eyespan import __version__
+from eyespan.errors import OutputError
+
+
+def manifest() -> dict[str, Any]:
+    """What a reader needs to judge or repeat a number."""
+    return {
+        "commit": _commit(),
+        "versions": {
+            "eyespan": __version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "transformers", "numpy")},
+        },
+        "machine": _processor(),
+        "threads": torch.get_num_threads(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def write_json(file: Path, result: Mapping[str, Any]) -> None:
+    """Write a table's rows and its manifest.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    try:
+        file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"result file {file}",
+            found=error.strerror or str(error),
+            needed="a place that can be written is needed",
+            todo="Create its folder or choose another path.",
+        ) from error
+
+
+def _commit() -> str | None:
+    """The checkout's commit, with "+" when files differ from it; None outside a checkout."""
+    folder = Path(__file__).parent
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        return commit + ("+" if _git(folder, "status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(folder: Path, *args: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *args], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

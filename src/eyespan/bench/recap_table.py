@@ -1,0 +1,148 @@
+"""RECAP's parts, one by one: tau on the demo's held-out set, and what share of template and of
+picture-only tokens was drafted.
+
+    python -m eyespan.bench.recap_table --count 48 --out recap_table.json
+
+Answers do not depend on the row; forwards do. Trees have the published size ("fixed").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from eyespan.bench.held_out import MAX_NEW_TOKENS, Ask, asks
+from eyespan.bench.manifest import manifest, write_json
+from eyespan.demo.picture_tokens import picture_spans
+from eyespan.generation import Engine
+from eyespan.target import load_target
+from eyespan.text import Piece
+
+_FUSIONS = ("fixed_prior", "no_prior", "uniform", "gate", "backoff")
+_NO_SUFFIX = {"suffix_tokens": 0}
+
+ROWS: Mapping[str, Mapping[str, Any]] = {
+    "RECAP, 63 + 4": {},
+    "U, fixed search, no suffix": {"orders": "U", "search": "fixed", **_NO_SUFFIX},
+    "U, fixed search of 80, no suffix": {
+        "orders": "U",
+        "search": "fixed",
+        "budget": 80,
+        **_NO_SUFFIX,
+    },
+    "U, no suffix": {"orders": "U", **_NO_SUFFIX},
+    "U+C, no suffix": {"orders": "U+C", **_NO_SUFFIX},
+    "U+C+G, no suffix": _NO_SUFFIX,
+    "U": {"orders": "U"},
+    "U+C": {"orders": "U+C"},
+    "U per request": {"persist": "request"},
+    "U per request, no suffix": {"persist": "request", **_NO_SUFFIX},
+    **{f"fusion {name}": {"fusion": name} for name in _FUSIONS},
+    **{f"fusion {name}, no suffix": {"fusion": name, **_NO_SUFFIX} for name in _FUSIONS},
+    "suffix at the earliest occurrence": {"suffix_occurrence": "earliest"},
+}
+"""Name of a row, and the fields of RECAP's config that it changes."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one row cost, and how its tokens came.
+
+    Attributes:
+        tokens, forwards: of all answers.
+        drafted: {picture-only?: tokens that were drafted and accepted}.
+        all: {picture-only?: tokens with text}.
+    """
+
+    tokens: int
+    forwards: int
+    drafted: dict[bool, int]
+    all: dict[bool, int]
+
+    def share(self, picture: bool) -> float:
+        """Accepted share of one class of tokens."""
+        return self.drafted[picture] / max(self.all[picture], 1)
+
+    def add(self, ask: Ask, pieces: Iterable[Piece]) -> None:
+        """Class the tokens of an answer: picture-only is one that shows a character of a span."""
+        pieces = list(pieces)
+        text = "".join(piece.text for piece in pieces)
+        told = bytearray(len(text))
+        for start, end in picture_spans(text, ask.subject, ask.turn):
+            told[start:end] = b"\1" * (end - start)
+        at = 0
+        for piece in pieces:
+            picture = any(told[at : at + len(piece.text)])
+            at += len(piece.text)
+            self.all[picture] += 1
+            self.drafted[picture] += piece.origin != "target"
+
+
+def measure(target: Any, options: Mapping[str, Any], requests: Iterable[Ask]) -> Tally:
+    """Run one row over the requests, its memory empty at the start."""
+    engine = Engine(target, "recap", budget="fixed", **options)
+    tally = Tally(0, 0, {False: 0, True: 0}, {False: 0, True: 0})
+    for ask in requests:
+        pieces: list[Piece] = []
+        with engine.stream(ask.messages, [ask.image], max_new_tokens=MAX_NEW_TOKENS) as stream:
+            for chunk in stream:
+                pieces += chunk.pieces
+        tally.tokens += len(stream.generation.token_ids)
+        tally.forwards += stream.generation.forwards
+        tally.add(ask, pieces)
+    return tally
+
+
+def main(
+    count: Annotated[int, typer.Option(min=1, help="Pictures of the held-out set.")] = 48,
+    out: Annotated[Path | None, typer.Option(help="Where the rows go as JSON.")] = None,
+    model: Annotated[str, typer.Option(help="'demo', a folder or a Hugging Face id.")] = "demo",
+) -> None:
+    """Print RECAP's ablations as a Markdown table."""
+    target, requests = load_target(model), list(asks(count))
+    notes = Console(stderr=True)
+    tallies = {
+        name: measure(target, options, requests)
+        for name, options in track(ROWS.items(), "rows", console=notes, transient=True)
+    }
+    print(table(tallies, len(requests)))
+    if out:
+        rows = {
+            name: {
+                "options": dict(ROWS[name]),
+                "tau": tally.tokens / tally.forwards,
+                "tokens": tally.tokens,
+                "forwards": tally.forwards,
+                "template_share": tally.share(False),
+                "picture_share": tally.share(True),
+            }
+            for name, tally in tallies.items()
+        }
+        write_json(out, {"manifest": manifest(), "count": count, "rows": rows})
+
+
+def table(tallies: Mapping[str, Tally], requests: int) -> str:
+    """The rows as Markdown."""
+    first = next(iter(tallies.values()))
+    lines = [
+        f"{requests} requests, {first.tokens} tokens, of those with text "
+        f"{first.all[False]} template and {first.all[True]} picture-only.",
+        "",
+        "| RECAP with | tau | template tokens drafted | picture-only tokens drafted |",
+        "|---|---:|---:|---:|",
+    ]
+    for name, tally in tallies.items():
+        tau = tally.tokens / tally.forwards
+        shares = f"{tally.share(False):.1%} | {tally.share(True):.1%}"
+        lines.append(f"| {name} | {tau:.3f} | {shares} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,175 @@
+"""One question about many pictures: progress, JSON lines, resuming."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from eyespan.errors import EyespanError, OutputError
+from eyespan.verbs import console
+from eyespan.verbs.files import drop_half_line, pictures_of
+from eyespan.verbs.options import Setup
+from eyespan.verbs.results import Results, as_line
+
+if TYPE_CHECKING:
+    from eyespan.generation import Engine
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a run did so far."""
+
+    answered: int = 0
+    failed: int = 0
+    tokens: int = 0
+    forwards: int = 0
+
+    @property
+    def tau(self) -> float:
+        """Tokens per forward over all answers."""
+        return self.tokens / self.forwards if self.forwards else 0.0
+
+
+@dataclass(slots=True)
+class Batch:
+    """A run over pictures.
+
+    Attributes:
+        setup: the engine to load.
+        prompt: what to ask about each picture.
+        asked: further options of `Engine.generate`.
+    """
+
+    setup: Setup
+    prompt: str
+    asked: dict[str, Any]
+    tally: Tally = field(default_factory=Tally)
+
+    def run(self, pattern: str, out: Path | None, trace: Path | None) -> int:
+        """Answer every picture that has no answer yet.
+
+        Args:
+            pattern: a folder or glob.
+            out: the result file, resumed when it exists; None is stdout.
+            trace: a trace file, continued when answers are.
+
+        Returns:
+            The exit code: 0, 1 when pictures failed, 130 when interrupted.
+
+        Raises:
+            EyespanError: before the first answer.
+        """
+        pictures, notes = pictures_of(pattern), console.notes()
+        with ExitStack() as stack:
+            names = [str(picture) for picture in pictures]
+            results = Results(out, self._settings(), names) if out else None
+            if results:
+                stack.callback(results.close)
+            done = results.done if results else set()
+            todo = [picture for picture in pictures if str(picture) not in done]
+            if not todo:
+                notes.print(f"all {len(pictures)} pictures have their answers in {out}")
+                return 0
+            if len(todo) < len(pictures):
+                notes.print(f"resuming: {len(pictures) - len(todo)} of {len(pictures)} are done")
+            engine = self.setup.load()
+            if trace:
+                from eyespan.trace import Trace
+
+                if done:
+                    drop_half_line(trace)
+                self.asked["trace"] = stack.enter_context(Trace(trace, append=bool(done)))
+            interrupted = self._answer_all(engine, todo, results)
+        self._say(out, len(todo), interrupted)
+        return 130 if interrupted else int(self.tally.failed > 0)
+
+    def _settings(self) -> dict[str, Any]:
+        """Everything that a line of the result file depends on, besides its picture."""
+        setup, model = self.setup, Path(self.setup.model)
+        return {
+            "prompt": self.prompt,
+            "model": str(model.resolve()) if model.is_dir() else setup.model,
+            "drafter": setup.drafter,
+            "budget": setup.budget,
+            "options": setup.options,
+            "dtype": setup.dtype,
+            "device": setup.device,
+            **self.asked,
+        }
+
+    def _answer_all(self, engine: Engine, todo: list[Path], results: Results | None) -> bool:
+        """Answer one picture after the other; whether the user stopped it."""
+        try:
+            with self._progress(len(todo)) as advance:
+                for picture in todo:
+                    line = self._answer(engine, picture)
+                    if results:
+                        results.write(line)
+                    else:
+                        sys.stdout.write(as_line(line))
+                        sys.stdout.flush()
+                    advance()
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    def _answer(self, engine: Engine, picture: Path) -> dict[str, Any]:
+        """One picture's line. A fault of the picture is its answer; a full disk is not."""
+        try:
+            result = engine.generate(self.prompt, [picture], **self.asked)
+        except OutputError:
+            raise
+        except EyespanError as error:
+            self.tally.failed += 1
+            return {"type": "error", "image": str(picture), "error": str(error)}
+        self.tally.answered += 1
+        self.tally.tokens += len(result.token_ids)
+        self.tally.forwards += result.forwards
+        return {
+            "type": "answer",
+            "image": str(picture),
+            "text": result.text,
+            "finish": result.finish,
+            "tokens": len(result.token_ids),
+            "forwards": result.forwards,
+            "tau": round(result.tau, 4),
+            "seconds": {stage: round(spent, 6) for stage, spent in result.seconds.items()},
+        }
+
+    @contextmanager
+    def _progress(self, total: int) -> Iterator[Any]:
+        """A bar on a terminal's stderr, nothing elsewhere."""
+        notes = console.notes()
+        with Progress(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[state]}"),
+            console=notes,
+            auto_refresh=False,  # its thread would take time from the model
+            disable=not console.on_terminal(notes),
+        ) as bar:
+            task = bar.add_task("", total=total, state="")
+
+            def advance() -> None:
+                failed = f", {self.tally.failed} failed" if self.tally.failed else ""
+                bar.update(task, advance=1, state=f"tau {self.tally.tau:.2f}{failed}", refresh=True)
+
+            yield advance
+
+    def _say(self, out: Path | None, total: int, interrupted: bool) -> None:
+        tally = self.tally
+        text = f"{tally.answered} of {total} answered, {tally.tokens} tokens, tau {tally.tau:.2f}"
+        if tally.failed:
+            text += f"; {tally.failed} failed, see their error lines"
+        if out:
+            text += f"; results in {out}"
+        if interrupted:
+            text += "; stopped: run the same command again to go on" if out else "; stopped"
+        console.notes().print(text, soft_wrap=True)

@@ -1,0 +1,178 @@
+"""`eyespan generate`: one answer, streamed, or one for each picture of a folder (`batch.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from eyespan.errors import ConfigError
+from eyespan.verbs import console, options
+from eyespan.verbs.batch import Batch
+from eyespan.verbs.files import check_writable
+
+if TYPE_CHECKING:
+    from eyespan.generation import Engine
+    from eyespan.types import Generation
+
+PAIRS = 3
+"""Rounds of the paired clock behind `--show-drafts`."""
+
+EPILOG = """
+Examples:
+
+eyespan generate --image receipt.png "What is the total?"
+
+eyespan generate --show-drafts --image chart.png "Describe the chart."
+
+eyespan generate --images 'scans/*.png' --out answers.jsonl "Transcribe the text."
+"""
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to ask.")],
+    image: Annotated[
+        list[Path] | None,
+        typer.Option("--image", "-i", metavar="FILE", help="A picture; repeat it for several."),
+    ] = None,
+    images: Annotated[
+        str | None,
+        typer.Option(
+            "--images",
+            metavar="DIR|GLOB",
+            help="Ask PROMPT about each picture of a folder or quoted pattern, as JSON lines.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="With --images: where the lines go. Run the same command again to resume.",
+        ),
+    ] = None,
+    model: options.ModelOption = "demo",
+    drafter: options.DrafterOption = "recap",
+    max_new_tokens: options.TokensOption = 256,
+    budget: options.BudgetOption = "auto",
+    option: options.SettingOption = None,
+    dtype: options.DtypeOption = None,
+    device: options.DeviceOption = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="Text that ends the answer; repeatable."),
+    ] = None,
+    scope: Annotated[
+        str | None,
+        typer.Option("--scope", metavar="NAME", help="Name of the memory that requests share."),
+    ] = None,
+    trace: options.TraceOption = None,
+    show_drafts: Annotated[
+        bool,
+        typer.Option("--show-drafts", help="Colour what was drafted, and measure the speed-up."),
+    ] = False,
+) -> None:
+    """Answer PROMPT, about pictures or without.
+
+    The answer goes to stdout, remarks to stderr. With --images every picture gets an answer of its
+    own: JSON lines in --out (or on stdout), a progress bar, and an interrupted run goes on where it
+    stopped when the same command is given again.
+
+    Exit codes: 0 done, 1 some pictures failed (their lines say why), 2 bad input, 130 interrupted.
+    """
+    wanted = options.setup(
+        model=model, drafter=drafter, budget=budget, dtype=dtype, device=device, option=option
+    )
+    _check_combination(image or [], images, out, show_drafts)
+    check_writable(trace, "trace file")
+    check_writable(out, "result file")
+    asked: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or [], "scope": scope}
+    if images is not None:
+        raise typer.Exit(Batch(wanted, prompt, asked).run(images, out, trace))
+    engine = wanted.load()
+    asked["trace"] = trace
+    result, origins = stream_answer(engine, prompt, image or [], show_drafts=show_drafts, **asked)
+    if result.finish == "cancelled":
+        kept = f"; its trace is in {trace}" if trace else ""
+        console.notes().print(f"stopped after {len(result.token_ids)} tokens{kept}")
+        raise typer.Exit(130)
+    if show_drafts:
+        console.notes().print(console.legend(origins))
+        console.notes().print(speed_line(engine, prompt, image or [], result, **asked))
+
+
+def _check_combination(
+    image: Sequence[Path], images: str | None, out: Path | None, show_drafts: bool
+) -> None:
+    """Refuse options that contradict each other."""
+    folders = [path for path in image if path.is_dir()]
+    clash = (
+        (bool(folders), "--image with a folder", "Use --images for a folder."),
+        (bool(image) and images is not None, "--image with --images", "Use one of them."),
+        (out is not None and images is None, "--out without --images", "Redirect stdout instead."),
+        (show_drafts and images is not None, "--show-drafts with --images", "Leave one out."),
+    )
+    for found, what, todo in clash:
+        if found:
+            raise ConfigError(
+                what,
+                found="the two do not go together",
+                needed="--image takes the pictures of one question, --images asks one question "
+                "about many pictures",
+                todo=todo,
+            )
+
+
+def stream_answer(
+    engine: Engine, prompt: Any, images: Sequence[Path], *, show_drafts: bool, **asked: Any
+) -> tuple[Generation, list[str]]:
+    """Write an answer to stdout while it grows; Ctrl-C ends it and keeps what is there.
+
+    Returns:
+        The answer and the origins of its pieces, in order of appearance.
+    """
+    out, origins = console.answers(), dict[str, None]()
+    with engine.stream(prompt, images, **asked) as stream:
+        try:
+            for chunk in stream:
+                for piece in chunk.pieces:
+                    origins[piece.origin] = None
+                    style = console.style_of(piece.origin) if show_drafts else None
+                    out.out(console.printable(piece.text, out), style=style, end="")
+                out.file.flush()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            out.out("")
+    return stream.generation, list(origins)
+
+
+def speed_line(
+    engine: Engine, prompt: Any, images: Sequence[Path], result: Generation, **asked: Any
+) -> Text:
+    """tau, and S measured now: plain decoding against this engine, in turns, outputs compared."""
+    from eyespan.bench.clock import engine_side, race
+    from eyespan.generation import Engine
+
+    asked = {**asked, "trace": None}
+    plain = Engine(engine.target, "none", budget=0)
+    with console.waiting("measuring against plain decoding"):
+        found = race(
+            {
+                "plain": engine_side(plain, prompt, images, **asked),
+                "drafted": engine_side(engine, prompt, images, **asked),
+            },
+            rounds=PAIRS,
+        )
+    speed = found.speed("drafted")
+    line = Text(
+        f"tau {result.tau:.2f} ({len(result.token_ids)} tokens in {result.forwards} forwards)"
+    )
+    if speed is None:
+        return line.append("; no speed: plain decoding wrote another answer (eyespan verify)")
+    return line.append(
+        f", S {speed:.2f} against plain decoding (median of {PAIRS} pairs, outputs equal)"
+    )

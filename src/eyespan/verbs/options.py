@@ -1,0 +1,210 @@
+"""Options that several verbs share, checked before anything slow happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eyespan.budget import Budget, check_budget
+from eyespan.drafters import make_drafter
+from eyespan.errors import ConfigError, unknown_name
+from eyespan.verbs.console import waiting
+
+if TYPE_CHECKING:
+    from eyespan.generation import Engine
+    from eyespan.target import HuggingFaceTarget
+
+DTYPES = ("float32", "bfloat16", "float16")
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+ModelOption = Annotated[
+    str,
+    typer.Option("--model", "-m", metavar="MODEL", help="'demo', a folder, or a Hugging Face id."),
+]
+DrafterOption = Annotated[
+    str,
+    typer.Option("--drafter", "-d", metavar="NAME", help="How to guess; 'none' decodes plainly."),
+]
+BudgetOption = Annotated[
+    str,
+    typer.Option(
+        "--budget",
+        metavar="auto|fixed|N",
+        help="'auto' (as large as pays here), 'fixed' (the method's published size), or the most "
+        "nodes that 'auto' may use.",
+    ),
+]
+DtypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype", metavar="DTYPE", help=f"{', '.join(DTYPES)}; default: float32 on a CPU."
+    ),
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="DEVICE", help="'cpu', 'cuda', 'cuda:1', ...; default: CUDA if any."
+    ),
+]
+SettingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", "-o", metavar="KEY=VALUE", help="A field of the drafter's config; repeatable."
+    ),
+]
+TokensOption = Annotated[
+    int,
+    typer.Option("--max-new-tokens", "-n", metavar="N", min=1, help="Longest answer, in tokens."),
+]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE", help="Write every step as JSON lines (see inspect)."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Which engine a verb wants.
+
+    Attributes:
+        model, drafter, budget, dtype, device: as `eyespan.load` takes them.
+        options: the drafter's own, typed.
+    """
+
+    model: str = "demo"
+    drafter: str = "recap"
+    budget: Budget = "auto"
+    dtype: str | None = None
+    device: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def load_target(self) -> HuggingFaceTarget:
+        """Load the model alone.
+
+        Raises:
+            EyespanError: see `eyespan.load`.
+        """
+        with waiting(f"loading {self.model}"):
+            from eyespan.target import load_target
+
+            return load_target(self.model, dtype=self.dtype, device=_device(self.device))
+
+    def load(self) -> Engine:
+        """Load the engine, telling a waiting user so.
+
+        Raises:
+            EyespanError: see `eyespan.load`.
+        """
+        target = self.load_target()
+        with waiting("trying a tree on it"):
+            from eyespan.generation import Engine
+
+            return Engine(target, self.drafter, budget=self.budget, **self.options)
+
+
+def setup(
+    *,
+    model: str,
+    drafter: str,
+    budget: str,
+    dtype: str | None,
+    device: str | None,
+    option: Sequence[str] | None,
+) -> Setup:
+    """Check the shared options; costs no model.
+
+    Raises:
+        ConfigError: an unknown drafter, option, dtype or budget, or a value out of range.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise unknown_name("dtype", dtype, DTYPES)
+    options = drafter_options(drafter, option or ())
+    return Setup(
+        model=model,
+        drafter=drafter,
+        budget=budget_of(budget),
+        dtype=dtype,
+        device=device,
+        options=options,
+    )
+
+
+def budget_of(text: str) -> Budget:
+    """The value of `--budget`.
+
+    Raises:
+        ConfigError: not a budget.
+    """
+    return check_budget(int(text) if text.lstrip("-").isdecimal() else text)
+
+
+def drafter_options(drafter: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """`key=value` pairs typed as the drafter's config has them, and accepted by it.
+
+    Raises:
+        ConfigError: an unknown drafter or key, or a value that does not fit.
+    """
+    defaults = make_drafter(drafter, vocab_size=_ANY_VOCABULARY).config_dict()
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(
+                f"--option {pair}",
+                found="no '=' in it",
+                needed="KEY=VALUE is needed",
+                todo=f"Known keys of '{drafter}': {', '.join(sorted(defaults)) or 'none'}.",
+            )
+        if key not in defaults:
+            raise unknown_name(f"option of drafter '{drafter}'", key, defaults)
+        options[key] = _typed(key, value, defaults[key])
+    make_drafter(drafter, vocab_size=_ANY_VOCABULARY, **options)
+    return options
+
+
+def _device(name: str | None) -> str | None:
+    """A device that this machine has."""
+    import torch
+
+    if name is None:
+        return None
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(
+            f"device '{name}'",
+            found="torch cannot use it on this machine",
+            needed="a device such as cpu or cuda:0 is needed",
+            todo="See `eyespan doctor`, or leave --device out.",
+        ) from error
+    return name
+
+
+_ANY_VOCABULARY = 64
+"""Configs do not depend on it; the real drafter gets the target's own."""
+
+
+def _typed(key: str, value: str, default: object) -> Any:
+    """A value's text as the type of the field's default."""
+    try:
+        if isinstance(default, bool):
+            return _BOOLEANS[value.lower()]
+        if isinstance(default, int | float):
+            return type(default)(value)
+        if isinstance(default, list | tuple):
+            return tuple(json.loads(value if value.startswith("[") else f"[{value}]"))
+        if isinstance(default, str) and not value.startswith("["):
+            return value
+        return json.loads(value)
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"--option {key}={value}",
+            found="a value of another kind",
+            needed=f"something like {default!r}, which is the default, is needed",
+            todo="Change the value.",
+        ) from error

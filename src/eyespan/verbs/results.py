@@ -1,0 +1,109 @@
+"""The result file of a run over many pictures: JSON lines that survive an interruption.
+
+The first line holds the run's settings, each further one a picture's answer or error. On resuming,
+finished lines are kept; a half-written last line and the error lines of pictures that are asked for
+again are dropped, so that those get another try. The file is appended to or replaced, both whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from eyespan.errors import ConfigError, InputError
+from eyespan.verbs.files import writing
+
+VERSION = 1
+
+
+class Results:
+    """An open result file.
+
+    Args:
+        file: a new file, or one that an earlier run of the same settings left.
+        settings: what the answers depend on, JSON-ready.
+        pictures: what this run is about.
+
+    Attributes:
+        done: those of the pictures that already have their answer.
+
+    Raises:
+        ConfigError: the file was written with other settings.
+        InputError: the file is something else.
+        OutputError: it cannot be written.
+    """
+
+    def __init__(self, file: Path, settings: Mapping[str, Any], pictures: Collection[str]) -> None:
+        self.file = file
+        self._settings = json.loads(json.dumps(settings))
+        lines = [
+            line
+            for line in self._read()
+            if line["type"] == "answer" or line["image"] not in pictures
+        ]
+        answered = {line["image"] for line in lines if line["type"] == "answer"}
+        self.done = answered.intersection(pictures)
+        part = file.with_name(f"{file.name}.{os.getpid()}.part")
+        head = {"type": "run", "version": VERSION, "settings": self._settings}
+        with writing(file, "result file"):
+            part.write_text("".join(as_line(line) for line in (head, *lines)), encoding="utf-8")
+            part.replace(file)  # an interruption leaves the old file or the whole new one
+            self._out: IO[str] = file.open("a", encoding="utf-8")
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append one line; it has left this process when this returns.
+
+        Raises:
+            OutputError: the disk is full or gone.
+        """
+        with writing(self.file, "result file"):
+            self._out.write(as_line(line))
+            self._out.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._out.close()
+
+    def _read(self) -> list[dict[str, Any]]:
+        """The finished lines of an earlier run, its settings checked."""
+        if not self.file.exists() or self.file.stat().st_size == 0:
+            return []
+        *whole, rest = self.file.read_bytes().split(b"\n")  # a finished line ends with a newline
+        try:
+            parsed = [json.loads(line) for line in whole]
+            head = parsed[0] if parsed else {"type": "run", "settings": self._settings}
+            settings = head["settings"] if head["type"] == "run" else None
+            lines = [line for line in parsed[1:] if line["type"] and line["image"]]
+        except (ValueError, KeyError, TypeError, IndexError):
+            settings = None
+        if settings is None or not (whole or _BEGIN.startswith(rest[: len(_BEGIN)])):
+            raise InputError(
+                f"result file {self.file}",
+                found="something that this command did not write",
+                needed="a new file, or one that an interrupted run left, is needed",
+                todo="Choose another --out.",
+            )
+        self._compare(settings)
+        return lines
+
+    def _compare(self, settings: Mapping[str, Any]) -> None:
+        for name in sorted({*settings, *self._settings}):
+            before, now = settings.get(name), self._settings.get(name)
+            if before != now:
+                raise ConfigError(
+                    f"to go on with {self.file}",
+                    found=f"it was begun with {name} {before!r}, now it is {now!r}",
+                    needed="answers of one file share all settings",
+                    todo="Repeat the old settings, or choose another --out.",
+                )
+
+
+_BEGIN = b'{"type": "run"'
+
+
+def as_line(line: Mapping[str, Any]) -> str:
+    """One JSON line."""
+    return json.dumps(line, ensure_ascii=False) + "\n"
