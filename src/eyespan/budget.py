@@ -10,6 +10,7 @@ fixed size, which wins on a large GPU and loses on a CPU; this rule is ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -48,26 +49,31 @@ def check_budget(budget: object) -> Budget:
     return budget
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CostCurve:
     """Milliseconds of one target forward, by packed nodes (root included).
 
     Attributes:
         sizes: [m] packed sizes, ascending, the first is 1 (the plain step).
-        ms: [m] milliseconds at each of them; read between by straight lines, beyond the last one
-            by its last slope.
+        ms: [m] milliseconds at each of them.
     """
 
     sizes: tuple[int, ...]
     ms: tuple[float, ...]
 
-    def at(self, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Milliseconds at these packed sizes; never falling, so noise cannot make nodes free."""
+    @cached_property
+    def by_nodes(self) -> npt.NDArray[np.float64]:
+        """[MAX_PACK] milliseconds with 0, 1, ... nodes besides the root.
+
+        Straight lines between what was measured, the last slope beyond it; never falling, so that
+        noise cannot make nodes free.
+        """
         ms = np.maximum.accumulate(np.asarray(self.ms, np.float64))
+        sizes = np.arange(1, MAX_PACK + 1)
         inside = np.interp(sizes, self.sizes, ms)
-        if len(self.sizes) > 1:
+        if len(ms) > 1:
             slope = (ms[-1] - ms[-2]) / (self.sizes[-1] - self.sizes[-2])
-            inside = inside + slope * np.maximum(sizes - self.sizes[-1], 0)
+            inside += slope * np.maximum(sizes - self.sizes[-1], 0)
         return inside
 
 
@@ -190,7 +196,7 @@ def best_cut(
     if order.size == 0:
         return order
     tokens = 1.0 + np.cumsum(chances[order])
-    cost = curve.at(np.arange(1, order.size + 2))
-    rate = tokens / (cost[1:] + host_ms)
+    cost = curve.by_nodes
+    rate = tokens / (cost[1 : order.size + 1] + host_ms)
     best = int(np.argmax(rate))
     return order[: best + 1] if rate[best] > MARGIN / cost[0] else order[:0]

@@ -98,8 +98,12 @@ def test_no_node_is_likelier_than_its_parent() -> None:
 
 def test_noise_cannot_make_a_bigger_pass_cheaper() -> None:
     curve = CostCurve(sizes=(1, 4, 8), ms=(10.0, 14.0, 12.0))
-    assert curve.at(np.array([8]))[0] == 14.0
-    assert curve.at(np.array([16]))[0] == 14.0
+    assert curve.by_nodes[7] == curve.by_nodes[15] == 14.0
+
+
+def test_costs_are_read_between_and_beyond_what_was_measured() -> None:
+    curve = CostCurve(sizes=(1, 3, 5), ms=(10.0, 14.0, 15.0))
+    assert curve.by_nodes[:7].tolist() == [10.0, 12.0, 14.0, 14.5, 15.0, 15.5, 16.0]
 
 
 @pytest.mark.parametrize("budget", ["big", -1, 128, 2.5, True, None])

@@ -21,8 +21,10 @@ class Session(Protocol):
         ...
 
     def observe(self, step: Step) -> None:
-        """Learn from what was verified. Runs after the tokens are final, so a fault here can cost
-        speed, never change the text."""
+        """Learn from what was verified.
+
+        Runs after the tokens are final, so a fault here can cost speed, never change the text.
+        """
         ...
 
 
@@ -40,7 +42,7 @@ class Drafter(Protocol):
     Attributes:
         name: the name in the table of `eyespan.drafters`.
         needs: what the target must hand back.
-        fixed_budget: nodes of the method's own published setting (`budget="fixed"`); 0 never drafts.
+        fixed_budget: nodes of the method's published setting (`budget="fixed"`); 0 never drafts.
         extra_nodes: nodes that may come on top of the budget (RECAP's suffix nodes).
     """
 
