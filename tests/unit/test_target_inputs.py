@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from eyespan.errors import InputError, UnsupportedRequest
 from eyespan.target import HuggingFaceTarget
@@ -178,3 +179,13 @@ def test_arguments_that_trees_cannot_honour_are_refused() -> None:
         target.prompt_from_generate(ids, {"position_ids": torch.arange(5)[None]})
     with pytest.raises(InputError, match="shape"):
         target.prompt_from_ids([])
+
+
+def test_what_the_processor_refuses_is_one_sentence() -> None:
+    sliver = Image.new("RGB", (2, 700))
+    with pytest.raises(InputError, match="aspect ratio"):
+        target_of("qwen2_5_vl").prepare("What?", [sliver])
+    target = tiny_target("llama")
+    target.processor.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(InputError, match="roles must alternate"):
+        target.prepare("What?")

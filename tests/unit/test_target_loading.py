@@ -218,3 +218,18 @@ def test_context_ends_where_positions_would_be_rescaled(rope: dict[str, Any], lo
     config.rope_parameters = rope
     model = transformers.AutoModelForCausalLM.from_config(config)
     assert HuggingFaceTarget(model).info.max_context == longest
+
+
+def test_windows_that_only_the_layers_know_are_refused() -> None:
+    """Short texts cannot show them: the self-test would pass and longer answers would differ."""
+    config = transformers.GPTNeoConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=2,
+        attention_types=[[["global", "local"], 1]],
+        window_size=256,
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with pytest.raises(UnsupportedTarget, match="a window inside its attention layers"):
+        HuggingFaceTarget(model)

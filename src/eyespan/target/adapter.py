@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -179,8 +180,8 @@ class HuggingFaceTarget:
         """Fill a real cache with two tokens and look at what it is made of: layers and states are
         created by the first forward, so nothing earlier tells.
         """
-        text = [i for i in range(self.info.vocab_size) if i not in self.info.media_ids][:2]
-        state, _ = self.prefill(self.prompt_from_ids(text), Needs())
+        text = (i for i in range(self.info.vocab_size) if i not in self.info.media_ids)
+        state, _ = self.prefill(self.prompt_from_ids(list(islice(text, 2))), Needs())
         try:
             caches.check_cache(state.cache, self.info.name)
         finally:

@@ -91,6 +91,13 @@ def _refuse_other_shapes(model: Any, config: Any, name: str) -> None:
             "one that generates text",
             "Load it with AutoModelForCausalLM or AutoModelForImageTextToText.",
         )
+    if "local" in (getattr(config, "attention_layers", None) or ()):
+        raise _unsupported(  # GPT-Neo: no cache layer and no mask builder knows of this window
+            name,
+            "a window inside its attention layers that no cache or mask shows",
+            "windows that the config declares by layer type",
+            "Use stock generate().",
+        )
     if any(type(module).__module__.startswith(_DYNAMIC_INT8) for module in model.modules()):
         raise _unsupported(
             name,

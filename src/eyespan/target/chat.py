@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jinja2.exceptions import TemplateError
+
 from eyespan.errors import InputError
 from eyespan.target.base import Message
 from eyespan.target.families import Family
@@ -76,8 +78,8 @@ def check_text(messages: Sequence[Message], processor: Any, media_ids: frozenset
             raise InputError(
                 "a prompt",
                 found=f"its text spells {names}",
-                needed="placeholders for pictures come from the chat template only",
-                todo="Take it out of the text, or pass a picture in images=.",
+                needed="ids that stand for media or padding come from the chat template only",
+                todo="Take it out of the text; pictures go into images=.",
             )
 
 
@@ -91,8 +93,25 @@ def encode(
     would silently change answers.
 
     Raises:
-        InputError: several turns and no chat template.
+        InputError: several turns and no chat template, or what the processor itself refuses: an
+            order of roles, a picture one pixel wide.
     """
+    try:
+        return _encode(messages, images, processor, family)
+    except (ValueError, TemplateError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"a chat of {len(messages)} message(s) and {len(images)} image(s)",
+            found=f"the model's own processor refuses it ({error})",
+            needed="roles in the order its chat template knows and ordinary pictures are needed",
+            todo="Change the messages or the pictures.",
+        ) from None
+
+
+def _encode(
+    messages: Sequence[Message], images: Sequence[Image], processor: Any, family: Family
+) -> Mapping[str, Any]:
     if processor.chat_template:
         filled = _with_pictures(messages, images) if family.sees else _as_strings(messages)
         encoded: Mapping[str, Any] = processor.apply_chat_template(

@@ -25,7 +25,8 @@ def media_ids_of(
 ) -> frozenset[int]:
     """Ids that stand for pixels, sound or padding.
 
-    A padding id that also ends answers (GPT-2, many Llamas) is text and stays out.
+    A padding id that is something else too (the end of an answer in GPT-2 and many Llamas, the
+    unknown token elsewhere) is text and stays out.
 
     Args:
         config: the model's config.
@@ -34,9 +35,12 @@ def media_ids_of(
         eos_ids: see `eos_ids_of`.
     """
     text_config = config.get_text_config(decoder=True)
-    found = [getattr(config, field, None) for field in family.media_fields]
-    found += [getattr(source, "pad_token_id", None) for source in (text_config, tokenizer)]
+    media = [getattr(config, field, None) for field in family.media_fields]
+    padding = [getattr(source, "pad_token_id", None) for source in (text_config, tokenizer)]
+    words = set(eos_ids)
     if tokenizer is not None:
         added = tokenizer.get_added_vocab()
-        found += [added.get(token) for token in family.media_tokens]
-    return frozenset(int(i) for i in found if i is not None) - eos_ids
+        media += [added.get(token) for token in family.media_tokens]
+        words |= {tokenizer.unk_token_id, tokenizer.bos_token_id}
+    media += [i for i in padding if i not in words]
+    return frozenset(int(i) for i in media if i is not None)
