@@ -13,7 +13,7 @@ from eyespan.demo.data import Batch, Encoder, batches, collate
 from eyespan.demo.dense import NOTHING, DenseLabels, Labeller
 from eyespan.demo.generator import SUBJECTS, training_sample
 from eyespan.demo.lexicon import all_words
-from eyespan.demo.model import DemoConfig, build_model, grow
+from eyespan.demo.model import DemoConfig, build_model, grow, seed_neighbours, seed_positions
 from eyespan.demo.optim import orthogonalise
 from eyespan.demo.tokenizer import PIECE, VOCAB_SIZE, build_tokenizer
 from eyespan.demo.train import TrainConfig, Trainee
@@ -121,6 +121,27 @@ def test_labels_spell_the_page(tokenizer: PreTrainedTokenizerFast) -> None:
     for run in page.runs:
         drawn = "".join(CHARS[int(code)] for code in rows[run.row, run.col :])
         assert drawn.startswith(run.text)
+
+
+def test_the_towers_seeded_heads_look_at_the_neighbours() -> None:
+    """Reading a word needs its next patches; without this start the tower never looked at them."""
+    torch.manual_seed(0)
+    model = build_model(DemoConfig(text_layers=1), image_id=4, end_id=1, pad_id=0)
+    seed_positions(model)
+    seed_neighbours(model)
+    tower = model.model.vision_tower
+    layer = tower.encoder.layers[1]
+    with torch.inference_mode():
+        seen = tower(torch.rand(1, 3, 192, 192) * 2 - 1, output_hidden_states=True)
+        normed = layer.layer_norm1(seen.hidden_states[1])
+        query, key = (
+            linear(normed).view(144, 4, 48).transpose(0, 1)
+            for linear in (layer.self_attn.q_proj, layer.self_attn.k_proj)
+        )
+        weights = (query @ key.transpose(1, 2) / 48**0.5).softmax(-1)
+    middle = 5 * 12 + 4
+    assert [int(weights[head, middle].argmax()) - middle for head in range(3)] == [1, 2, 3]
+    assert weights[:3, middle].amax(-1).min() > 0.9
 
 
 def test_orthogonalised_matrices_have_singular_values_near_one() -> None:

@@ -86,6 +86,8 @@ def batches(
     size: int,
     weights: dict[Kind, float],
     with_image: bool = True,
+    word_pages: float = 0.0,
+    by_length: bool = True,
 ) -> Iterator[Batch]:
     """Endless batches of `size` from batch number `start` on."""
     encoder, labeller = Encoder(tokenizer), Labeller(tokenizer)
@@ -96,9 +98,10 @@ def batches(
         rows = []
         for index in range(window * span, (window + 1) * span):
             apart = index % 3 != 0
-            sample = training_sample(seed, index, weights, apart=apart)
+            sample = training_sample(seed, index, weights, apart=apart, word_pages=word_pages)
             rows.append(encoder(sample, with_image=with_image, apart=apart))
-        rows.sort(key=lambda row: len(row.ids))
+        if by_length:
+            rows.sort(key=lambda row: len(row.ids))
         groups = [rows[index : index + size] for index in range(0, span, size)]
         random.Random(f"{seed}/{window}").shuffle(groups)
         for group in groups[skip:]:

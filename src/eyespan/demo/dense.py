@@ -24,6 +24,7 @@ _COLORS: Final = {word: index + 1 for index, word in enumerate(lexicon.COLORS)}
 _SHAPES: Final = {word: index + 1 for index, word in enumerate(lexicon.SHAPES)}
 _PIECE: Final = re.compile(PIECE)
 _ROW: Final = COLS // 2  # patches in a row
+_AHEAD: Final = 2  # patches to the right whose characters a patch must name too
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class DenseHeads(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(tower_width)
         self.chars = nn.Linear(tower_width, 2 * len(CHARS))
+        self.ahead = nn.Linear(tower_width, 2 * _AHEAD * len(CHARS))
         self.shapes = nn.Linear(tower_width, len(_SIZES) + len(_COLORS) + len(_SHAPES) + 3)
         self.slots = nn.Parameter(torch.empty(3, text_width, text_width))
         for slot in self.slots:
@@ -122,6 +124,11 @@ class DenseHeads(nn.Module):
         out["char_loss"] = F.cross_entropy(logits, target, weight)
         ink = target > 0
         out["char_right"] = (logits.detach()[ink].argmax(-1) == target[ink]).float().mean()
+        logits = self.ahead(features).view(-1, len(CHARS))
+        target = _chars_ahead(labels.chars).flatten()
+        out["ahead_loss"] = F.cross_entropy(logits, target, weight, ignore_index=NOTHING)
+        ink = target > 0
+        out["ahead_right"] = (logits.detach()[ink].argmax(-1) == target[ink]).float().mean()
         self._shape_losses(features, labels, out)
         for slot, name in enumerate(("left", "right", "before")):
             chosen = labels.tokens[:, :, slot, 0] != NOTHING
@@ -151,6 +158,18 @@ class DenseHeads(nn.Module):
         out["shape_right"] = right[covered].float().mean()
 
 
+def _chars_ahead(chars: Tensor) -> Tensor:
+    """Characters of the next patches of the row: [B, PATCHES, 2 * _AHEAD], NOTHING past its end.
+
+    Naming them teaches attention to the neighbours, without which no word is read whole.
+    """
+    rows = chars.view(len(chars), ROWS, _ROW, 2)
+    shifted = [F.pad(rows[:, :, step:], (0, 0, 0, step), value=NOTHING) for step in (1, 2)]
+    return torch.cat(shifted, dim=-1).view(len(chars), PATCHES, 2 * _AHEAD)
+
+
 def total_loss(parts: dict[str, Tensor]) -> Tensor:
-    """Sum of the dense losses."""
-    return torch.stack([value for name, value in parts.items() if name.endswith("_loss")]).sum()
+    """Sum of the dense losses; the hardest and least needed, the token before, counts a quarter."""
+    weights = {"before_loss": 0.25}
+    losses = [weights.get(name, 1.0) * part for name, part in parts.items() if "_loss" in name]
+    return torch.stack(losses).sum()

@@ -4,7 +4,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from eyespan.demo import chart, receipt, scene, table, text
+from eyespan.demo import chart, lexicon, receipt, scene, table, text
+from eyespan.demo.canvas import COLS, ROWS, Canvas, Page
 from eyespan.demo.samples import KINDS, Kind, Sample, Subject, Turn
 
 SUBJECTS: Final[dict[Kind, Callable[[random.Random], Subject]]] = {
@@ -44,16 +45,40 @@ def _dialog(rng: random.Random, made: Subject) -> tuple[Turn, ...]:
     return tuple(turns)
 
 
+def word_page(rng: random.Random) -> Page:
+    """A page full of random words, all of the lexicon alike: the densest lesson in reading them."""
+    words = lexicon.all_words()
+    canvas = Canvas(rng)
+    for row in range(ROWS):
+        line = " " * rng.randint(0, 3)
+        while True:
+            word = rng.choice(words) + ("." if rng.random() < 0.1 else "")
+            if len(line) + len(word) > COLS:
+                break
+            line += word + " " * rng.choice((1, 1, 1, 2))
+        canvas.text(row, 0, line[:COLS].rstrip(), bold=rng.random() < 0.4)
+    return canvas.finish()
+
+
 def training_sample(
-    seed: int, index: int, weights: dict[Kind, float], *, apart: bool = False
+    seed: int,
+    index: int,
+    weights: dict[Kind, float],
+    *,
+    apart: bool = False,
+    word_pages: float = 0.0,
 ) -> Sample:
     """Sample `index` of a training stream; `weights` gives the share of each kind of picture.
 
     Several turns share the picture, which is the dear part of a sequence. A dialog has one long
     answer, first in half of them. Turns meant to be asked `apart`, none seeing another, are two
-    long ones and up to three short ones.
+    long ones and up to three short ones. A share of `word_pages` has no question at all.
     """
     rng = random.Random(f"eyespan-demo/train/{seed}/{index}")
+    name = f"train-{seed}-{index}"
+    if rng.random() < word_pages:
+        page = word_page(rng)
+        return Sample(name, "text", "text", page.image, (), page)
     subject = rng.choices(list(weights), list(weights.values()))[0]
     made = SUBJECTS[subject](rng)
     if apart:
@@ -62,5 +87,4 @@ def training_sample(
         turns = rng.sample(made.short, rng.randint(1, 3))
         first = rng.random() < 0.5
         turns.insert(0 if first else rng.randint(0, len(turns)), rng.choice(made.long))
-    name = f"train-{seed}-{index}"
     return Sample(name, subject, subject, made.page.image, tuple(turns), made.page)

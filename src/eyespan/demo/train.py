@@ -30,7 +30,15 @@ from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 from eyespan.demo.data import Batch, batches
 from eyespan.demo.dense import NOTHING, DenseHeads, total_loss
 from eyespan.demo.generator import SUBJECTS
-from eyespan.demo.model import DemoConfig, build_model, grow, seed_embeddings
+from eyespan.demo.model import (
+    DemoConfig,
+    build_model,
+    grow,
+    place_mask,
+    seed_embeddings,
+    seed_neighbours,
+    seed_positions,
+)
 from eyespan.demo.optim import DemoOptimizer
 from eyespan.demo.samples import Kind
 from eyespan.demo.tokenizer import END, IMAGE, PAD, build_tokenizer
@@ -54,6 +62,7 @@ class TrainConfig:
     warmup: int = 30  # steps
     decay: float = 0.4  # last share of the steps, over which the rate falls to zero
     dense_weight: float = 0.1
+    word_pages: float = 0.0  # share of pages of words without a question
     kinds: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0, 1.0)  # shares in the order of SUBJECTS
     save_every: int = 100
     threads: int = 1
@@ -74,6 +83,8 @@ class Trainee(nn.Module):
         self.model = model
         text, vision = model.config.text_config, model.config.vision_config
         self.heads = DenseHeads(vision.hidden_size, text.hidden_size)
+        patches = model.model.vision_tower.embeddings.patch_embedding
+        patches.weight.register_hook(place_mask)
 
     def see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Tower features [B, PATCHES, T] and visual tokens [B, PATCHES, D]."""
@@ -133,6 +144,8 @@ def new_trainee(tokenizer: PreTrainedTokenizerFast, layers: int) -> Trainee:
     """Random weights with `layers` text layers and seeded embeddings."""
     image, end, pad = (tokenizer.convert_tokens_to_ids(token) for token in (IMAGE, END, PAD))
     model = build_model(DemoConfig(text_layers=layers), image_id=image, end_id=end, pad_id=pad)
+    seed_positions(model)
+    seed_neighbours(model)
     seed_embeddings(model, tokenizer.backend_tokenizer, seed=0)
     return Trainee(model)
 
@@ -181,6 +194,8 @@ def train(config: TrainConfig, console: Console) -> None:
         size=config.batch,
         weights=weights,
         with_image=dense,
+        word_pages=config.word_pages,
+        by_length=language,
     )
     meter = _Meter(config, console)
     columns = (
@@ -279,6 +294,7 @@ def main() -> None:
     parser.add_argument("--adam-lr", type=float, default=2e-3)
     parser.add_argument("--decay", type=float, default=0.4)
     parser.add_argument("--dense-weight", type=float, default=0.1)
+    parser.add_argument("--word-pages", type=float, default=0.0)
     parser.add_argument("--kinds", type=float, nargs=len(SUBJECTS), default=(1.0,) * len(SUBJECTS))
     parser.add_argument("--save-every", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
