@@ -46,6 +46,15 @@ auto span(const Array& array) {
   return std::span(array.data(), array.size());
 }
 
+std::span<const std::int32_t> span(const std::optional<Ints>& array) {
+  return array ? std::span(array->data(), array->size()) : std::span<const std::int32_t>{};
+}
+
+const TokenSet& or_empty(const TokenSet* tokens) {
+  static const TokenSet empty(0, {});
+  return tokens ? *tokens : empty;
+}
+
 template <class T>
 OutVector<T> numpy(std::vector<T> values) {
   auto* owned = new std::vector<T>(std::move(values));
@@ -176,16 +185,18 @@ void bind_memory(nb::module_& m) {
              return row_arrays(rows);
            },
            "keys"_a, "The rows that exist among `keys`, in their order.")
-      .def("sum_confidence",
+      .def("sum_rows",
            [](const RowMap& self, const Vector<std::uint64_t>& keys) {
              double total = 0.0;
              for (const std::uint64_t key : span(keys)) {
-               if (const Row* row = self.find(key)) total += row->confidence;
+               const Row* row = self.find(key);
+               if (!row) continue;
+               total += row->confidence;
+               for (int i = 0; i < kRowSize; ++i) total += row->ids[i] * row->probs[i];
              }
              return total;
            },
-           "keys"_a,
-           "Total confidence of the rows among `keys`: look-ups without copies, to measure.")
+           "keys"_a, "A sum over all of each row among `keys`: look-ups to measure.")
       .def("clear", &RowMap::clear, "Forgets all rows in O(1).")
       .def("export_rows", [](const RowMap& self) { return row_arrays(self.export_rows()); },
            "(keys, ids, probabilities, confidences), least recently written first.")
@@ -242,8 +253,8 @@ void bind_rules(nb::module_& m) {
 
 void bind_proposal(nb::module_& m) {
   nb::class_<Memory>(m, "Memory", "The maps of one request: a shared U, its own C and G or None.")
-      .def(nb::init<RowMap*, RowMap*, RowMap*>(), "u"_a, "c"_a.none() = nb::none(),
-           "g"_a.none() = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+      .def(nb::init<RowMap*, RowMap*, RowMap*>(), "u"_a, "c"_a = nb::none(),
+           "g"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
            nb::keep_alive<1, 4>())
       .def("seed",
            [](Memory& self, const Ints& prompt, const Ints& positions, const IntRows& ids,
@@ -283,17 +294,16 @@ void bind_proposal(nb::module_& m) {
              for (const Row& row : rows) fallback.push_back(&row);
              const SearchGround ground{self, Context::after(span(history), media), media, eos,
                                        fallback};
-             Continuation chain{{}, continuation_mass};
-             if (continuation) chain.tokens = span(*continuation);
-             Draft draft = propose(ground, rules, budget, chain);
+             Draft draft =
+                 propose(ground, rules, budget, Continuation{span(continuation), continuation_mass});
              std::vector<float> scores(draft.scores.begin(), draft.scores.end());
              return Proposal{numpy(std::move(draft.tokens)), numpy(std::move(draft.parents)),
                              numpy(std::move(scores)), numpy(std::move(draft.origins))};
            },
            "history"_a, "rules"_a, "budget"_a, "media"_a, "eos"_a, nb::kw_only(),
-           "continuation"_a.none() = nb::none(), "continuation_mass"_a = 1.0,
-           "fallback_ids"_a.none() = nb::none(),
-           "fallback_logits"_a.none() = nb::none(),
+           "continuation"_a = nb::none(), "continuation_mass"_a = 1.0,
+           "fallback_ids"_a = nb::none(),
+           "fallback_logits"_a = nb::none(),
            "(tokens, parents, scores, origins), each [n], of a draft tree after `history`,\n"
            "whose last three tokens count, the root being the newest. A parent comes before its\n"
            "children, -1 hangs from the root; origin 1 marks nodes that only the continuation\n"
@@ -338,28 +348,26 @@ void bind_suffix(nb::module_& m) {
            "tokens"_a, "media"_a, "Appends tokens; each run of media is one barrier.")
       .def("match",
            [](const SuffixAutomaton& self, Occurrence occurrence, const std::optional<Ints>& extra,
-              const std::optional<const TokenSet*>& media) {
-             static const TokenSet none(0, {});
-             const SuffixMatch match =
-                 self.match(occurrence, extra ? span(*extra) : std::span<const std::int32_t>{},
-                            media && *media ? **media : none);
+              const TokenSet* media) {
+             const SuffixMatch match = self.match(occurrence, span(extra), or_empty(media));
              return std::pair(match.length, match.end);
            },
            "occurrence"_a = Occurrence::latest, nb::kw_only(),
-           "extra"_a.none() = nb::none(), "media"_a.none() = nb::none(),
+           "extra"_a = nb::none(), "media"_a = nb::none(),
            "(length, position of its last token) of the longest suffix seen before, (0, -1)\n"
            "for none; as if `extra` had been appended, which it is not.")
       .def("continuation",
            [](const SuffixAutomaton& self, std::int32_t length, std::int32_t end,
-              std::size_t max_tokens) {
+              std::size_t max_tokens, const std::optional<Ints>& extra, const TokenSet* media) {
              if (end < -1 || end >= static_cast<std::int32_t>(self.size())) {
                throw std::invalid_argument("a match ends inside the text");
              }
-             const auto tokens = self.continuation(SuffixMatch{length, end}, max_tokens);
-             return numpy(std::vector(tokens.begin(), tokens.end()));
+             return numpy(self.continuation(SuffixMatch{length, end}, max_tokens, span(extra),
+                                            or_empty(media)));
            },
-           "length"_a, "end"_a, "max_tokens"_a,
-           "What followed a match, up to a barrier or the text's end.")
+           "length"_a, "end"_a, "max_tokens"_a, nb::kw_only(), "extra"_a = nb::none(),
+           "media"_a = nb::none(),
+           "What followed a match in the text and `extra` behind it, up to a barrier or the end.")
       .def("check_integrity", &SuffixAutomaton::check_integrity, "The first broken rule, or ''.");
 }
 

@@ -12,17 +12,27 @@ namespace {
 constexpr int kRankBits = 3;
 constexpr int kMostDepth = 21;
 
-// A candidate on the frontier. Two of them never lie on one path, so that comparing left-aligned
-// rank paths as numbers is comparing them lexicographically.
-struct Path {
+// A node whose children may still be taken: 64 of them are all that a search touches, instead of
+// some 500 candidates.
+struct Open {
+  Candidates children;
+  Context context;
   double score;
-  std::uint64_t ranks;
-  std::int32_t token;
-  std::int32_t parent;
-  Context before;  // its parent's context
+  std::uint64_t ranks;  // the node's path of ranks, 3 bits a level from the top
+  std::int32_t node;
+  int depth;  // of the children
 };
 
-bool worse(const Path& a, const Path& b) {
+// The best child of an open node that has not been taken. No two of the frontier lie on one path,
+// so that comparing left-aligned rank paths as numbers is comparing them lexicographically.
+struct Candidate {
+  double score;
+  std::uint64_t ranks;
+  std::int32_t open;
+  int rank;
+};
+
+bool worse(const Candidate& a, const Candidate& b) {
   return a.score != b.score ? a.score < b.score : a.ranks > b.ranks;
 }
 
@@ -61,31 +71,46 @@ Candidates expand(const SearchGround& ground, const Context& context, bool is_ro
 
 Draft best_first_tree(const SearchGround& ground, const SearchRules& rules, int budget) {
   Draft draft;
-  std::vector<Path> frontier;
-  frontier.reserve(static_cast<std::size_t>(std::max(budget, 1)) * kRowSize);
+  std::vector<Open> open;
+  std::vector<Candidate> frontier;
+  if (budget < 1) return draft;
+  const auto limit = static_cast<std::size_t>(budget);
+  draft.reserve(kMaxPack);
+  open.reserve(limit);
+  frontier.reserve(limit + 1);
 
-  const auto push_children = [&](std::int32_t node, const Context& context, double score,
-                                 std::uint64_t ranks, int depth) {
-    const Candidates next = expand(ground, context, node < 0, rules);
-    const double eta = rules.eta.at(depth);
-    for (int rank = 0; rank < next.count; ++rank) {
-      const auto place = static_cast<std::uint64_t>(rank) << (64 - kRankBits * depth);
-      frontier.push_back(
-          Path{score * (eta * next.probs[rank]), ranks | place, next.ids[rank], node, context});
-      std::push_heap(frontier.begin(), frontier.end(), worse);
-    }
+  // Children come by descending score, so that a sibling is only needed once the one before it is
+  // taken: the frontier holds one candidate an open node.
+  const auto push = [&](std::int32_t place, int rank) {
+    const Open& from = open[static_cast<std::size_t>(place)];
+    if (rank >= from.children.count) return;
+    const double step = rules.eta.at(from.depth) * from.children.probs[rank];
+    const auto ranks = static_cast<std::uint64_t>(rank) << (64 - kRankBits * from.depth);
+    frontier.push_back(Candidate{from.score * step, from.ranks | ranks, place, rank});
+    std::push_heap(frontier.begin(), frontier.end(), worse);
+  };
+  const auto expand_node = [&](std::int32_t node, const Context& context, double score,
+                               std::uint64_t ranks, int depth) {
+    open.push_back(
+        Open{expand(ground, context, node < 0, rules), context, score, ranks, node, depth});
+    push(static_cast<std::int32_t>(open.size()) - 1, 0);
   };
 
-  if (budget > 0) push_children(-1, ground.root, 1.0, 0, 1);
-  while (!frontier.empty() && draft.size() < static_cast<std::size_t>(budget)) {
+  expand_node(-1, ground.root, 1.0, 0, 1);
+  while (!frontier.empty()) {
     std::pop_heap(frontier.begin(), frontier.end(), worse);
-    const Path best = frontier.back();
+    const Candidate best = frontier.back();
     frontier.pop_back();
-    const std::int32_t node = draft.add(best.token, best.parent, best.score, 0);
-    const bool last = draft.size() == static_cast<std::size_t>(budget);
-    if (last || draft.depths[node] == rules.depth || ground.eos.contains(best.token)) continue;
-    push_children(node, best.before.then(best.token, ground.media), best.score, best.ranks,
-                  draft.depths[node] + 1);
+    const Open& from = open[static_cast<std::size_t>(best.open)];
+    const std::int32_t token = from.children.ids[best.rank];
+    const Context context = from.context.then(token, ground.media);
+    const int depth = from.depth;
+    const std::int32_t node = draft.add(token, from.node, best.score, 0);
+    if (draft.size() == limit) break;
+    push(best.open, best.rank + 1);
+    if (depth < rules.depth && !ground.eos.contains(token)) {
+      expand_node(node, context, best.score, best.ranks, depth + 1);
+    }
   }
   EYESPAN_VERIFY(draft);
   return draft;

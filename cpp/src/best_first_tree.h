@@ -1,8 +1,8 @@
 // Best-first construction of the draft tree (RECAP section 3.5, equation 8): at every node the
 // memory is asked again, under the node's own path; the likeliest paths are kept.
 //
-// Cost for n nodes: n look-ups of up to 3 rows, n fusions, up to 8 n heap pushes. Pure; reads the
-// memory only.
+// Cost for n nodes: n look-ups of up to 3 rows, n fusions, 2 n heap pushes. Pure; reads the memory
+// only.
 #pragma once
 
 #include <span>

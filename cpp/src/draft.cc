@@ -15,6 +15,14 @@ std::int32_t Draft::add(std::int32_t token, std::int32_t parent, double score,
   return static_cast<std::int32_t>(tokens.size()) - 1;
 }
 
+void Draft::reserve(std::size_t size) {
+  tokens.reserve(size);
+  parents.reserve(size);
+  depths.reserve(size);
+  scores.reserve(size);
+  origins.reserve(size);
+}
+
 void Draft::truncate(std::size_t size) {
   tokens.resize(size);
   parents.resize(size);

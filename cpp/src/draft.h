@@ -26,6 +26,8 @@ struct Draft {
   int depth_of(std::int32_t node) const { return node < 0 ? 0 : depths[node]; }
   double score_of(std::int32_t node) const { return node < 0 ? 1.0 : scores[node]; }
 
+  /// Makes room for `size` nodes.
+  void reserve(std::size_t size);
   /// Appends a node and returns its index. O(1).
   std::int32_t add(std::int32_t token, std::int32_t parent, double score, std::int32_t origin);
   /// Keeps the first `size` nodes.

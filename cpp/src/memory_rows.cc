@@ -31,6 +31,9 @@ std::optional<Row> make_row(std::span<const std::int32_t> ids, std::span<const f
   double highest = -std::numeric_limits<double>::infinity();
   for (; n < limit && ids[n] != -1; ++n) {
     require_token(ids[n]);
+    if (n > 0 && logits[n] > logits[n - 1]) {
+      throw std::invalid_argument("the logits of a row must descend");
+    }
     row.ids[n] = ids[n];
     highest = std::max(highest, static_cast<double>(logits[n]));
   }
@@ -68,6 +71,7 @@ std::string row_problem(const Row& row) {
     if (!padded && std::find(&row.ids[0], &row.ids[i], row.ids[i]) != &row.ids[i]) {
       return "an id stands twice in a row";
     }
+    if (i > 0 && row.probs[i] > row.probs[i - 1]) return "the probabilities of a row rise";
     total += row.probs[i];
   }
   if (std::abs(total - 1.0) > 1e-5) return "the probabilities of a row do not sum to 1";

@@ -23,9 +23,9 @@ namespace eyespan {
 inline constexpr int kRowSize = 8;  // the paper's K
 
 struct Row {
+  float confidence;                        // exp(-H(P)), in [1/8, 1] for a full row
   std::array<std::int32_t, kRowSize> ids;  // descending probability, -1 pads a short row
   std::array<float, kRowSize> probs;       // the paper's P, 0 where padded
-  float confidence;                        // exp(-H(P)), in [1/8, 1] for a full row
 
   int size() const noexcept {
     int n = 0;
@@ -38,7 +38,7 @@ struct Row {
 /// first 8 count, an id of -1 ends the row. Computed in double, stored as float.
 ///
 /// Returns nothing when there is no id or the logits are not finite: such a row predicts nothing.
-/// Throws std::invalid_argument for an id outside [-1, 2^21).
+/// Throws std::invalid_argument for an id outside [-1, 2^21) or logits that rise.
 std::optional<Row> make_row(std::span<const std::int32_t> ids, std::span<const float> logits);
 
 /// The first rule that `row` breaks, or "".
@@ -96,8 +96,8 @@ class RowMap {
   struct Entry {
     std::uint64_t key;
     Row row;
-    std::uint32_t older, newer;  // doubly linked in order of writing
     std::uint32_t pass;          // the pass that wrote it
+    std::uint32_t older, newer;  // doubly linked in order of writing
   };
   // A slot is empty unless its epoch is the map's: that is what makes clear() O(1). The tag, 16
   // bits of the hash, keeps probes from touching the rows of other keys.
@@ -106,14 +106,13 @@ class RowMap {
     std::uint16_t epoch, tag;
   };
 
-  static std::uint64_t hash(std::uint64_t key) noexcept {
-    std::uint64_t h = key * 0x9E3779B97F4A7C15u;
-    h ^= h >> 32;
-    return h * 0xD6E8FEB86659FD93u;
-  }
+  // Multiples of the golden ratio: dense ids, which U is full of, spread evenly and hardly collide,
+  // so that a look-up is two predictable loads. Home and tag are bits of the upper half, which every
+  // bit of a key reaches.
+  static std::uint64_t hash(std::uint64_t key) noexcept { return key * 0x9E3779B97F4A7C15u; }
   std::size_t home(std::uint64_t hashed) const noexcept { return hashed >> shift_; }
   static std::uint16_t tag(std::uint64_t hashed) noexcept {
-    return static_cast<std::uint16_t>(hashed);
+    return static_cast<std::uint16_t>(hashed >> 24);
   }
 
   std::uint32_t find_entry(std::uint64_t key, std::uint64_t hashed) const noexcept {

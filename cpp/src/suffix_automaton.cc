@@ -135,14 +135,19 @@ SuffixMatch SuffixAutomaton::match(Occurrence occurrence, std::span<const std::i
   return SuffixMatch{length, latest ? states_[state].last_end : states_[state].first_end};
 }
 
-std::span<const std::int32_t> SuffixAutomaton::continuation(const SuffixMatch& match,
-                                                            std::size_t most) const noexcept {
-  if (match.length == 0) return {};
-  const std::span<const std::int32_t> rest =
-      std::span(text_).subspan(static_cast<std::size_t>(match.end) + 1);
-  std::size_t n = 0;
-  while (n < std::min(most, rest.size()) && rest[n] >= 0) ++n;
-  return rest.first(n);
+std::vector<std::int32_t> SuffixAutomaton::continuation(const SuffixMatch& match,
+                                                        std::size_t most,
+                                                        std::span<const std::int32_t> extra,
+                                                        const TokenSet& media) const {
+  std::vector<std::int32_t> tokens;
+  if (match.length == 0) return tokens;
+  for (auto at = static_cast<std::size_t>(match.end) + 1;
+       tokens.size() < most && at < text_.size() + extra.size(); ++at) {
+    const std::int32_t token = at < text_.size() ? text_[at] : extra[at - text_.size()];
+    if (token < 0 || media.contains(token)) break;
+    tokens.push_back(token);
+  }
+  return tokens;
 }
 
 std::int32_t SuffixAutomaton::add_state(const State& state) {

@@ -51,9 +51,11 @@ class SuffixAutomaton {
   SuffixMatch match(Occurrence occurrence, std::span<const std::int32_t> extra,
                     const TokenSet& media) const;
 
-  /// What followed `match`, at most `most` tokens, up to a barrier or the end of the kept text.
-  std::span<const std::int32_t> continuation(const SuffixMatch& match,
-                                             std::size_t most) const noexcept;
+  /// What followed `match` in the kept text and the `extra` tokens behind it, at most `most`
+  /// tokens, up to a barrier, a media id or the end. O(most).
+  std::vector<std::int32_t> continuation(const SuffixMatch& match, std::size_t most,
+                                         std::span<const std::int32_t> extra,
+                                         const TokenSet& media) const;
 
   std::size_t size() const noexcept { return text_.size(); }
   std::size_t max_tokens() const noexcept { return max_tokens_; }

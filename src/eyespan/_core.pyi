@@ -56,8 +56,8 @@ class RowMap:
     ]:
         """The rows that exist among `keys`, in their order."""
 
-    def sum_confidence(self, keys: NDArray[numpy.uint64]) -> float:
-        """Total confidence of the rows among `keys`: look-ups without copies, to measure."""
+    def sum_rows(self, keys: NDArray[numpy.uint64]) -> float:
+        """A sum over all of each row among `keys`: look-ups to measure."""
 
     def clear(self) -> None:
         """Forgets all rows in O(1)."""
@@ -238,8 +238,16 @@ class SuffixAutomaton:
         for none; as if `extra` had been appended, which it is not.
         """
 
-    def continuation(self, length: int, end: int, max_tokens: int) -> NDArray[numpy.int32]:
-        """What followed a match, up to a barrier or the text's end."""
+    def continuation(
+        self,
+        length: int,
+        end: int,
+        max_tokens: int,
+        *,
+        extra: NDArray[numpy.int32] | None = None,
+        media: TokenSet | None = None,
+    ) -> NDArray[numpy.int32]:
+        """What followed a match in the text and `extra` behind it, up to a barrier or the end."""
 
     def check_integrity(self) -> str:
         """The first broken rule, or ''."""

@@ -439,14 +439,15 @@ class RecapSession:
         config = self._config
         if not config.suffix_tokens:
             return empty_ints(), 1.0
-        length, end = self._text.match(
-            _core.Occurrence[config.suffix_occurrence],
-            extra=prefix[self._indexed :],
-            media=self._media,
-        )
+        new = prefix[self._indexed :]
+        occurrence = _core.Occurrence[config.suffix_occurrence]
+        length, end = self._text.match(occurrence, extra=new, media=self._media)
         if length < config.suffix_min_match:
             return empty_ints(), 1.0
-        return self._text.continuation(length, end, config.suffix_tokens), length / (length + 1)
+        tokens = self._text.continuation(
+            length, end, config.suffix_tokens, extra=new, media=self._media
+        )
+        return tokens, length / (length + 1)
 
 
 class RootFallback:
