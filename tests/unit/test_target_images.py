@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from transformers.image_utils import load_image
 
@@ -79,6 +82,7 @@ def rotated_jpeg() -> bytes:
     return saved(PICTURE, "JPEG", exif=exif)
 
 
+@lru_cache
 def good_files() -> dict[str, bytes]:
     sixteen = Image.fromarray(RNG.integers(0, 65535, (20, 30), dtype=np.uint16))
     frames = [PICTURE.convert("P"), PICTURE.rotate(90).convert("P")]
@@ -103,6 +107,19 @@ def test_files_equal_stocks_loader(name: str, tmp_path: Path) -> None:
     assert ours.mode == "RGB"
     assert np.array_equal(np.asarray(ours), np.asarray(stocks))
     assert np.array_equal(np.asarray(open_picture(path.read_bytes())), np.asarray(stocks))
+
+
+@settings(max_examples=300, deadline=None)
+@given(name=st.sampled_from(sorted(good_files())), seed=st.integers(0, 2**32 - 1))
+@pytest.mark.filterwarnings("ignore")
+def test_broken_bytes_give_a_picture_or_one_sentence(name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = bytearray(good_files()[name])
+    for at in rng.integers(0, len(data), rng.integers(1, 8)):
+        data[at] = rng.integers(256)
+    del data[rng.integers(1, len(data) + 1) :]
+    with suppress(InputError):
+        assert open_picture(bytes(data)).mode == "RGB"
 
 
 def test_open_pictures_are_not_turned() -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from eyespan.errors import InputError, UnsupportedRequest
 from eyespan.target import HuggingFaceTarget
 from eyespan.target.prefill import row_positions
-from eyespan.testing import SEEING, tiny_images, tiny_model, tiny_target
+from eyespan.testing import SEEING, tiny_images, tiny_model, tiny_target, tiny_tokenizer
 from eyespan.types import Needs
 
 IMAGE = {"type": "image"}
@@ -189,3 +189,10 @@ def test_what_the_processor_refuses_is_one_sentence() -> None:
     target.processor.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(InputError, match="roles must alternate"):
         target.prepare("What?")
+
+
+def test_a_vision_model_with_a_tokenizer_alone_reads_text() -> None:
+    target = HuggingFaceTarget(tiny_model("llava"), tiny_tokenizer())
+    assert "What?" in target.tokenizer.decode(target.prepare("What?").ids)
+    with pytest.raises(InputError, match="with its processor"):
+        target.prepare("What?", tiny_images(1))

@@ -9,7 +9,6 @@ from jinja2.exceptions import TemplateError
 
 from eyespan.errors import InputError
 from eyespan.target.base import Message
-from eyespan.target.families import Family
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -58,7 +57,7 @@ def as_messages(prompt: str | Sequence[Message], images: Sequence[Image]) -> lis
     return messages
 
 
-def check_text(messages: Sequence[Message], processor: Any, media_ids: frozenset[int]) -> None:
+def check_text(messages: Sequence[Message], tokenizer: Any, media_ids: frozenset[int]) -> None:
     """Refuse text that spells a placeholder: it would take a picture's place or fake one.
 
     The text is tokenised as the model would read it, so every spelling that the tokenizer folds
@@ -67,7 +66,6 @@ def check_text(messages: Sequence[Message], processor: Any, media_ids: frozenset
     Raises:
         InputError: naming the token.
     """
-    tokenizer = getattr(processor, "tokenizer", processor)
     for part in _all_parts(messages):
         if part["type"] != "text":
             continue
@@ -84,9 +82,15 @@ def check_text(messages: Sequence[Message], processor: Any, media_ids: frozenset
 
 
 def encode(
-    messages: Sequence[Message], images: Sequence[Image], processor: Any, family: Family
+    messages: Sequence[Message], images: Sequence[Image], processor: Any, image_text: str | None
 ) -> Mapping[str, Any]:
     """The processor's tensors for a checked chat.
+
+    Args:
+        messages: what `as_messages` returned.
+        images: in the order of their places.
+        processor: the model's processor; a tokenizer for text alone.
+        image_text: how a picture is written without a chat template; None for text alone.
 
     With a chat template this is stock's own path, so the prompt is stock's own. Without one, a
     single user turn becomes plain text; several turns are refused, since guessing their format
@@ -97,7 +101,7 @@ def encode(
             order of roles, a picture one pixel wide.
     """
     try:
-        return _encode(messages, images, processor, family)
+        return _encode(messages, images, processor, image_text)
     except (ValueError, TemplateError) as error:
         if isinstance(error, InputError):
             raise
@@ -110,10 +114,12 @@ def encode(
 
 
 def _encode(
-    messages: Sequence[Message], images: Sequence[Image], processor: Any, family: Family
+    messages: Sequence[Message], images: Sequence[Image], processor: Any, image_text: str | None
 ) -> Mapping[str, Any]:
     if processor.chat_template:
-        filled = _with_pictures(messages, images) if family.sees else _as_strings(messages)
+        filled = (
+            _with_pictures(messages, images) if image_text is not None else _as_strings(messages)
+        )
         encoded: Mapping[str, Any] = processor.apply_chat_template(
             filled,
             tokenize=True,
@@ -129,11 +135,8 @@ def _encode(
             needed="one is needed to write several turns as text",
             todo="Send one text, or add chat_template.jinja to the folder.",
         )
-    text = "".join(
-        family.image_text if part["type"] == "image" else part["text"]
-        for part in messages[0]["content"]
-    )
-    if not family.sees:
+    text = "".join(part.get("text", image_text) for part in messages[0]["content"])
+    if image_text is None:
         plain: Mapping[str, Any] = processor(text, return_tensors="pt")
         return plain
     with_images: Mapping[str, Any] = processor(

@@ -8,6 +8,7 @@ stock's processors make of it. Nothing is ever half-decoded: a truncated file is
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -20,6 +21,18 @@ Picture: TypeAlias = Image.Image | str | Path | bytes
 
 MAX_PIXELS = 50_000_000
 """Largest picture, checked from its header before anything is decoded. About 150 MB as RGB."""
+
+_DAMAGES = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    LookupError,
+    TypeError,
+    struct.error,
+    Image.DecompressionBombError,
+)
+"""What Pillow's decoders raise on broken data; a picture is whole or it is refused."""
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 """Decoders that may run; exotic ones are where the vulnerabilities are."""
@@ -36,21 +49,16 @@ def open_picture(picture: Picture, name: str | None = None) -> Image.Image:
         InputError: missing, empty, not a picture, truncated, or too large.
     """
     if isinstance(picture, Image.Image):
-        _check_size(picture, name or "a picture")
-        return _decoded(picture, name or "a picture").convert("RGB")
+        label = name or "a picture"
+        _check_size(picture, label)
+        return _decoded(picture, label, upright=False)
     label = name or (f"{len(picture)} bytes" if isinstance(picture, bytes) else str(picture))
     data = picture if isinstance(picture, bytes) else _read(Path(picture), label)
     if not data:
         raise _bad(label, "an empty file", "Check how it was written or sent.")
-    try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
-            _check_size(opened, label)
-            upright = ImageOps.exif_transpose(_decoded(opened, label))
-            return upright.convert("RGB")
-    except UnidentifiedImageError:
-        raise _bad(label, "not a picture", "Save it in one of those formats.") from None
-    except Image.DecompressionBombError:
-        raise _too_large(label, "far more pixels") from None
+    opened = _opened(data, label)
+    _check_size(opened, label)
+    return _decoded(opened, label, upright=True)
 
 
 def open_pictures(pictures: Sequence[Picture]) -> list[Image.Image]:
@@ -86,13 +94,30 @@ def _check_size(opened: Image.Image, label: str) -> None:
         raise _too_large(label, f"{width} x {height} pixels")
 
 
-def _decoded(opened: Image.Image, label: str) -> Image.Image:
+def _opened(data: bytes, label: str) -> Image.Image:
+    """Read the header only."""
+    try:
+        return Image.open(io.BytesIO(data), formats=FORMATS)
+    except UnidentifiedImageError:
+        raise _bad(label, "not a picture", "Save it in one of those formats.") from None
+    except Image.DecompressionBombError:
+        raise _too_large(label, "far more pixels") from None
+    except _DAMAGES as error:
+        raise _damaged(label, error) from None
+
+
+def _decoded(opened: Image.Image, label: str, upright: bool) -> Image.Image:
     """Decode now, so that a truncated file is refused here and not deep inside a processor."""
     try:
         opened.load()
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise _bad(label, f"a damaged picture ({error})", "Send the whole file.") from None
-    return opened
+        turned = ImageOps.exif_transpose(opened) if upright else opened
+        return turned.convert("RGB")
+    except _DAMAGES as error:
+        raise _damaged(label, error) from None
+
+
+def _damaged(label: str, error: Exception) -> InputError:
+    return _bad(label, f"a damaged picture ({error})", "Send the whole file.")
 
 
 def _too_large(label: str, found: str) -> InputError:

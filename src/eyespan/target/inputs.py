@@ -45,6 +45,7 @@ class PromptMaker:
         """
         self._model = model
         self._processor = processor
+        self._tokenizer = getattr(processor, "tokenizer", processor)
         self._family = family
         self._info = info
         self._device = device
@@ -58,16 +59,18 @@ class PromptMaker:
                 needed="one is needed to turn text into ids",
                 todo="Pass processor=... next to the model, or give ids.",
             )
-        if images and not self._family.sees:
+        sees = self._family.sees and self._processor is not self._tokenizer
+        if images and not sees:
             raise InputError(
                 f"{len(images)} image(s)",
                 found=f"'{self._info.name}' reads text only",
-                needed="a vision-language model is needed for pictures",
+                needed="a vision-language model with its processor is needed for pictures",
                 todo="Load one, or drop the images.",
             )
         messages = chat.as_messages(prompt, images)
-        chat.check_text(messages, self._processor, self._info.media_ids)
-        encoded = dict(chat.encode(messages, images, self._processor, self._family))
+        chat.check_text(messages, self._tokenizer, self._info.media_ids)
+        mark = self._family.image_text if sees else None
+        encoded = dict(chat.encode(messages, images, self._processor, mark))
         encoded.pop("attention_mask", None)
         return self.from_ids(encoded.pop("input_ids"), encoded, images=len(images))
 
