@@ -168,7 +168,8 @@ def read_trace(file: str | Path) -> list[list[dict[str, Any]]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, str(error)) from error
-    for number, raw in enumerate(text.splitlines(), 1):
+    lines = text.removesuffix("\n").split("\n") if text else []  # splitlines() cuts at U+2028 too
+    for number, raw in enumerate(lines, 1):
         try:
             line = json.loads(raw)
             kind = line["type"]

@@ -10,7 +10,8 @@ on every side and left out.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -86,19 +87,33 @@ def race(sides: Mapping[str, Side], *, rounds: int, warm_up: bool = True) -> Rac
     baseline = next(iter(sides))
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     wrong = {name for name in first if first[name].token_ids != first[baseline].token_ids}
-    for _ in range(rounds):
-        turn = {}
-        for name, side in sides.items():
-            if name not in wrong:
-                gc.collect()  # nobody pays for another side's garbage
-                turn[name] = side()
-        for name, timed in turn.items():
-            first.setdefault(name, timed)
-            if timed.token_ids != turn[baseline].token_ids:
-                wrong.add(name)
-            seconds[name].append(timed.seconds)
+    with _own_garbage_only():
+        for _ in range(rounds):
+            turn = {}
+            for name, side in sides.items():
+                if name not in wrong:
+                    gc.collect()
+                    turn[name] = side()
+            for name, timed in turn.items():
+                first.setdefault(name, timed)
+                if timed.token_ids != turn[baseline].token_ids:
+                    wrong.add(name)
+                seconds[name].append(timed.seconds)
     kept = {name: tuple(seconds[name]) for name in sides if name not in wrong}
     return Race(baseline, first, kept)
+
+
+@contextmanager
+def _own_garbage_only() -> Iterator[None]:
+    """Let nobody pay for another side's garbage: what lives now is left out of collections, which
+    makes the one before each turn cheap.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def engine_side(

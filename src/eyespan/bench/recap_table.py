@@ -20,6 +20,7 @@ from rich.progress import track
 from eyespan.bench.held_out import MAX_NEW_TOKENS, Ask, asks
 from eyespan.bench.manifest import manifest, write_json
 from eyespan.demo.picture_tokens import picture_spans
+from eyespan.drafters import make_drafter
 from eyespan.generation import Engine
 from eyespan.target import load_target
 from eyespan.text import Piece
@@ -86,7 +87,8 @@ class Tally:
 
 def measure(target: Any, options: Mapping[str, Any], requests: Iterable[Ask]) -> Tally:
     """Run one row over the requests, its memory empty at the start."""
-    engine = Engine(target, "recap", budget="fixed", **options)
+    drafter = make_drafter("recap", vocab_size=target.info.vocab_size, **options)
+    engine = Engine(target, drafter, budget="fixed")
     tally = Tally(0, 0, {False: 0, True: 0}, {False: 0, True: 0})
     for ask in requests:
         pieces: list[Piece] = []

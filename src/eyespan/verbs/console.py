@@ -45,6 +45,14 @@ def legend(origins: Iterable[str]) -> Text:
     return line.append("the model's own: ").append("plain", style_of("target"))
 
 
+def write(console: Console, text: str, style: str = "none") -> None:
+    """Write a stretch of an answer: styled where colours are wanted, byte for byte elsewhere."""
+    if style != "none" and console.color_system is not None:
+        console.out(printable(text, console), style=style, end="")
+    else:
+        console.file.write(printable(text, console))
+
+
 def printable(text: str, console: Console) -> str:
     """Text that cannot steer a terminal; unchanged where it goes to a file or a pipe."""
     return text.translate(_CONTROL) if on_terminal(console) else text

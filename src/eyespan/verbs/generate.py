@@ -140,13 +140,13 @@ def stream_answer(
             for chunk in stream:
                 for piece in chunk.pieces:
                     origins[piece.origin] = None
-                    style = console.style_of(piece.origin) if show_drafts else None
-                    out.out(console.printable(piece.text, out), style=style, end="")
+                    style = console.style_of(piece.origin) if show_drafts else "none"
+                    console.write(out, piece.text, style)
                 out.file.flush()
         except KeyboardInterrupt:
             pass
         finally:
-            out.out("")
+            console.write(out, "\n")
     return stream.generation, list(origins)
 
 

@@ -104,7 +104,9 @@ class Setup:
         with waiting("trying a tree on it"):
             from eyespan.generation import Engine
 
-            return Engine(target, self.drafter, budget=self.budget, **self.options)
+            size = target.info.vocab_size
+            drafter = make_drafter(self.drafter, vocab_size=size, **self.options)
+            return Engine(target, drafter, budget=self.budget)
 
 
 def setup(

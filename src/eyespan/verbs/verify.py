@@ -145,7 +145,7 @@ def read_cases(file: Path) -> list[Case]:
         InputError: no such file, no lines, or one of another shape.
     """
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise _bad_inputs(file, str(error)) from error
     cases = []

@@ -1,0 +1,147 @@
+"""Whatever is wrong with the input: exit code 2, one line on stderr, no traceback, nothing lost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.cli import Shell
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["generate"], "PROMPT"),
+        (["generate", "one", "two"], "two"),
+        (["generate", "--nonsense", "hi"], "--nonsense"),
+        (["nonsense"], "nonsense"),
+        (["generate", "--drafter", "recup", "hi"], "Did you mean 'recap'?"),
+        (["generate", "-o", "budgt=3", "hi"], "Did you mean 'budget'?"),
+        (["generate", "-o", "budget=many", "hi"], "budget=many"),
+        (["generate", "-o", "budget=4000", "hi"], "4000"),
+        (["generate", "-o", "budget", "hi"], "KEY=VALUE"),
+        (["generate", "-d", "none", "-o", "budget=3", "hi"], "option of drafter 'none'"),
+        (["generate", "--budget", "abc", "hi"], "'auto', 'fixed'"),
+        (["generate", "--budget", "128", "hi"], "from 0 to 127"),
+        (["generate", "--budget", "-1", "hi"], "from 0 to 127"),
+        (["generate", "-n", "0", "hi"], "--max-new-tokens"),
+        (["generate", "-n", "ten", "hi"], "--max-new-tokens"),
+        (["generate", "--dtype", "float8", "hi"], "bfloat16, float16, float32"),
+        (["generate", "--device", "toaster", "hi"], "device 'toaster'"),
+        (["generate", "--trace", "/no/such/folder/t", "hi"], "trace file"),
+        (["generate", "--out", "x", "hi"], "--out without --images"),
+        (["generate", "--images", "/no/such/folder", "hi"], "no such folder"),
+        (["generate", "--images", "/no/such/*.png", "hi"], "no picture there"),
+        (["generate", "--model", "/no/such/folder", "hi"], "no such folder"),
+        (["verify"], "--demo"),
+        (["verify", "--demo", "1", "--prompt", "hi"], "two kinds at once"),
+        (["verify", "--image", "a.png"], "--prompt"),
+        (["verify", "--inputs", "/no/such/file"], "No such file"),
+        (["inspect", "/no/such/file"], "No such file"),
+        (["demo", "--trace", "/no/such/folder/t"], "trace file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_refused_before_a_model_is_loaded(shell: Shell, args: list[str], says: str) -> None:
+    assert says in shell.refused(*args)
+
+
+def test_doctor_says_what_it_can_before_it_refuses_a_model(shell: Shell) -> None:
+    done = shell("doctor", "/no/such/folder")
+    assert done.code == 2
+    assert "no such folder" in done.err
+    assert "torch" in done.out
+
+
+def test_a_missing_picture(shell: Shell, tiny_folder: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere.png"
+    assert "no such file" in shell.refused("generate", "-m", tiny_folder, "-i", missing, "hi")
+
+
+def test_a_text_file_that_calls_itself_png(shell: Shell, tiny_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "note.png"
+    file.write_text("not a picture")
+    assert "not a picture" in shell.refused("generate", "-m", tiny_folder, "-i", file, "hi")
+
+
+def test_an_empty_picture(shell: Shell, tiny_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "empty.png"
+    file.touch()
+    assert "an empty file" in shell.refused("generate", "-m", tiny_folder, "-i", file, "hi")
+
+
+def test_a_truncated_jpeg(shell: Shell, tiny_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cut.jpg"
+    Image.effect_noise((200, 200), 50).save(file)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    assert "a damaged picture" in shell.refused("generate", "-m", tiny_folder, "-i", file, "hi")
+
+
+def test_huge_dimensions(shell: Shell, tiny_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "huge.png"
+    Image.new("1", (9000, 9000)).save(file)
+    assert "9000 x 9000" in shell.refused("generate", "-m", tiny_folder, "-i", file, "hi")
+
+
+def test_a_spelled_out_placeholder(shell: Shell, tiny_folder: Path) -> None:
+    assert "'<image>'" in shell.refused("generate", "-m", tiny_folder, "what is <image> here?")
+
+
+def test_more_text_than_the_context_holds(shell: Shell, tiny_folder: Path) -> None:
+    assert "context" in shell.refused("generate", "-m", tiny_folder, "a" * 600)
+
+
+def test_a_stop_string_without_text(shell: Shell, tiny_folder: Path) -> None:
+    assert "stop string" in shell.refused("generate", "-m", tiny_folder, "--stop", "", "hi")
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ("config.json", "no config.json"),
+        ("model.safetensors", "no *.safetensors"),
+        ("tokenizer.json", "processor could not be loaded"),
+    ],
+)
+def test_a_model_folder_with_a_part_missing(
+    shell: Shell, tiny_folder: Path, tmp_path: Path, part: str, says: str
+) -> None:
+    folder = shutil.copytree(tiny_folder, tmp_path / "half")
+    (folder / part).unlink()
+    assert says in shell.refused("generate", "-m", folder, "hi")
+
+
+def test_a_folder_where_one_picture_belongs(shell: Shell, pictures: Path) -> None:
+    assert "--images" in shell.refused("generate", "-i", pictures, "hi")
+
+
+def test_one_question_and_many_at_once(shell: Shell, pictures: Path) -> None:
+    args = ("generate", "-i", pictures / "0.png", "--images", pictures, "hi")
+    assert "--image with --images" in shell.refused(*args)
+
+
+def test_a_model_that_fails_to_load_leaves_an_earlier_trace_alone(
+    shell: Shell, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("work of yesterday\n")
+    shell.refused("generate", "-m", "/no/such/folder", "--trace", trace, "hi")
+    assert trace.read_text() == "work of yesterday\n"
+
+
+def test_a_failed_run_leaves_no_empty_trace(shell: Shell, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    shell.refused("generate", "-m", "/no/such/folder", "--trace", trace, "hi")
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    "line", ["no json", '{"images": []}', '{"prompt": 3}', '{"prompt": "hi", "image": "a.png"}', ""]
+)
+def test_inputs_of_another_shape(shell: Shell, tmp_path: Path, line: str) -> None:
+    file = tmp_path / "inputs.jsonl"
+    file.write_text(line + "\n")
+    assert "inputs" in shell.refused("verify", "--inputs", file)

@@ -1,0 +1,215 @@
+"""Answers on the command line: what goes where, what a trace holds, how a folder is done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eyespan
+from eyespan.generation import Engine
+from eyespan.types import Generation
+from tests.cli import Shell
+
+
+@pytest.fixture
+def answers(tiny_folder: Path, pictures: Path) -> dict[str, str]:
+    """What the library answers about each picture, decoding plainly."""
+    engine = eyespan.load(str(tiny_folder), "none", budget=0)
+    return {
+        str(picture): engine.generate("Hi", [picture], max_new_tokens=40).text
+        for picture in sorted(pictures.iterdir())
+    }
+
+
+def lines_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def test_stdout_holds_the_answer_and_nothing_else(
+    shell: Shell, tiny_folder: Path, pictures: Path, answers: dict[str, str]
+) -> None:
+    picture = pictures / "1.png"
+    done = shell("generate", "-m", tiny_folder, "-n", 40, "-i", picture, "Hi")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == answers[str(picture)] + "\n"
+
+
+def test_shown_drafts_leave_the_answer_as_it_is_on_a_pipe(
+    shell: Shell, tiny_folder: Path, pictures: Path, answers: dict[str, str]
+) -> None:
+    picture = pictures / "1.png"
+    asked = ("-m", tiny_folder, "-n", 40, "-i", picture, "--budget", "fixed", "Hi")
+    done = shell("generate", "--show-drafts", *asked)
+    assert done.code == 0
+    assert done.out == answers[str(picture)] + "\n"
+    assert "recap" in done.err
+    assert "tau" in done.err
+    assert "S " in done.err
+    assert "outputs equal" in " ".join(done.err.split())
+
+
+def test_forced_colours_mark_drafted_words_and_no_color_has_none(
+    shell: Shell, tiny_folder: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("-m", tiny_folder, "-n", 40, "-i", pictures / "1.png", "--budget", "fixed", "Hi")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[1;32m" in shell("generate", "--show-drafts", *asked).out
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = shell("generate", "--show-drafts", *asked).out
+    assert "\x1b[1m" in plain, "still told by bold type"
+    assert "32m" not in plain
+
+
+def test_a_trace_can_be_read_back(
+    shell: Shell, tiny_folder: Path, tmp_path: Path, pictures: Path
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    asked = ("-n", 30, "-i", pictures / "1.png", "--trace", trace, "Hi")
+    done = shell("generate", "-m", tiny_folder, *asked)
+    (request,) = eyespan.read_trace(trace)
+    assert request[-1]["type"] == "end"
+    assert request[-1]["text"] + "\n" == done.out
+
+
+def test_stop_strings_and_options_reach_the_engine(
+    shell: Shell, tiny_folder: Path, tmp_path: Path, pictures: Path
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    asked = ("--stop", "W", "--scope", "mine", "-o", "budget=7", "-o", "fusion=gate", "Hi")
+    done = shell("generate", "-m", tiny_folder, "-i", pictures / "1.png", "--trace", trace, *asked)
+    request, *_, end = eyespan.read_trace(trace)[0]
+    assert end["finish"] == "stop"
+    assert "W" not in done.out
+    assert request["scope"] == "mine"
+    assert request["config"]["budget"] == 7
+    assert request["config"]["fusion"] == "gate"
+
+
+def test_a_folder_becomes_json_lines_on_stdout(
+    shell: Shell, tiny_folder: Path, pictures: Path, answers: dict[str, str]
+) -> None:
+    done = shell("generate", "-m", tiny_folder, "-n", 40, "--images", pictures, "Hi")
+    assert done.code == 0
+    assert {line["image"]: line["text"] for line in lines_of(done.out)} == answers
+    assert "4 of 4 answered" in done.err
+
+
+def test_a_glob_takes_what_it_matches(shell: Shell, tiny_folder: Path, pictures: Path) -> None:
+    done = shell("generate", "-m", tiny_folder, "-n", 4, "--images", f"{pictures}/[12].png", "Hi")
+    names = [Path(line["image"]).name for line in lines_of(done.out)]
+    assert names == ["1.png", "2.png"]
+
+
+def test_one_bad_picture_does_not_stop_the_rest(
+    shell: Shell, tiny_folder: Path, pictures: Path, tmp_path: Path
+) -> None:
+    (pictures / "0.png").write_text("not a picture")
+    out = tmp_path / "out.jsonl"
+    command = ("generate", "-m", tiny_folder, "-n", 4, "--images", pictures, "--out", out, "Hi")
+    done = shell(*command)
+    assert done.code == 1
+    assert done.out == ""
+    assert "1 failed" in done.err
+    _, bad, *good = lines_of(out.read_text())
+    assert bad["type"] == "error"
+    assert "not a picture" in bad["error"]
+    assert [line["type"] for line in good] == ["answer"] * 3
+
+    (pictures / "0.png").write_bytes((pictures / "1.png").read_bytes())
+    done = shell(*command)
+    assert done.code == 0, "mended pictures get another try"
+    kinds = [line["type"] for line in lines_of(out.read_text())]
+    assert kinds == ["run", *["answer"] * 4]
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(
+    shell: Shell,
+    tiny_folder: Path,
+    pictures: Path,
+    tmp_path: Path,
+    answers: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, trace = tmp_path / "out.jsonl", tmp_path / "trace.jsonl"
+    files = ("--images", pictures, "--out", out, "--trace", trace)
+    command = ("generate", "-m", tiny_folder, "-n", 40, *files, "Hi")
+    calls: list[str] = []
+
+    def generate(self: Engine, prompt: str, images: list[Path], **options: Any) -> Generation:
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(images[0].name)
+        return real(self, prompt, images, **options)
+
+    real = Engine.generate
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "generate", generate)
+        done = shell(*command)
+    assert done.code == 130
+    assert "run the same command again" in " ".join(done.err.split())
+    for file in (out, trace):
+        with file.open("a") as half:
+            half.write('{"type": "st')
+
+    calls.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "generate", generate)
+        done = shell(*command)
+    assert done.code == 0
+    assert calls == ["2.png", "3.png"], "finished pictures are not done again"
+    head, *lines = lines_of(out.read_text())
+    assert head["type"] == "run"
+    assert {line["image"]: line["text"] for line in lines} == answers
+    assert len(eyespan.read_trace(trace)) == 4
+
+    calls.clear()
+    assert "all 4 pictures" in " ".join(shell(*command).err.split())
+    assert calls == []
+
+
+def test_a_changed_question_is_refused_and_answers_are_kept(
+    shell: Shell, tiny_folder: Path, pictures: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    command = ("generate", "-m", tiny_folder, "-n", 4, "--images", pictures, "--out", out)
+    shell(*command, "Hi")
+    before = out.read_bytes()
+    assert "choose another --out" in shell.refused(*command, "Bye")
+    assert "max_new_tokens" in shell.refused(*command, "-n", 5, "Hi")
+    assert out.read_bytes() == before
+
+
+def test_ctrl_c_keeps_what_was_written(
+    shell: Shell, tiny_folder: Path, tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, rounds = eyespan.engine.Decoder.step, []
+
+    def interrupted(self: Any, batch: Any) -> None:
+        if len(rounds) == 5:
+            raise KeyboardInterrupt
+        rounds.append(1)
+        step(self, batch)
+
+    monkeypatch.setattr(eyespan.engine.Decoder, "step", interrupted)
+    trace = tmp_path / "trace.jsonl"
+    picture = pictures / "1.png"
+    done = shell("generate", "-m", tiny_folder, "-i", picture, "--trace", trace, "Hi")
+    assert done.code == 130
+    assert "stopped after" in done.err
+    assert eyespan.read_trace(trace)[0][-1]["finish"] == "cancelled"
+
+
+def test_help_has_examples_and_needs_no_model(shell: Shell) -> None:
+    for verb in ("generate", "verify", "inspect", "doctor", "demo"):
+        done = shell(verb, "--help")
+        assert done.code == 0
+        assert f"eyespan {verb}" in done.out
+    assert "generate" in shell("--help").out
+    assert "generate" in shell().out
+
+
+def test_version(shell: Shell) -> None:
+    assert shell("--version").out == f"eyespan {eyespan.__version__}\n"

@@ -1,0 +1,104 @@
+"""Result files survive interruptions: finished lines are kept, half lines repaired, and answers of
+different settings never share a file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eyespan.errors import ConfigError, InputError
+from eyespan.verbs.results import Results
+
+SETTINGS = {"prompt": "What?", "model": "demo", "stop": ()}
+PICTURES = ["a.png", "b.png", "c.png"]
+
+
+def answer(image: str) -> dict[str, Any]:
+    return {"type": "answer", "image": image, "text": f"zebra café \u2028 {image}"}
+
+
+def begun(file: Path, *lines: dict[str, Any]) -> None:
+    results = Results(file, SETTINGS, PICTURES)
+    for line in lines:
+        results.write(line)
+    results.close()
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def test_a_new_file_begins_with_its_settings(tmp_path: Path) -> None:
+    begun(tmp_path / "out", answer("a.png"))
+    head, line = lines_of(tmp_path / "out")
+    assert head["type"] == "run"
+    assert head["settings"]["prompt"] == "What?"
+    assert line == answer("a.png")
+
+
+def test_answers_are_kept(tmp_path: Path) -> None:
+    begun(tmp_path / "out", answer("a.png"), answer("b.png"))
+    results = Results(tmp_path / "out", SETTINGS, PICTURES)
+    assert results.done == {"a.png", "b.png"}
+    results.write(answer("c.png"))
+    assert [line.get("image") for line in lines_of(tmp_path / "out")] == [None, *PICTURES]
+
+
+@pytest.mark.parametrize("cut", range(1, 60))
+def test_an_end_cut_anywhere_costs_that_line_only(tmp_path: Path, cut: int) -> None:
+    file = tmp_path / "out"
+    begun(file, answer("a.png"), answer("b.png"))
+    file.write_bytes(file.read_bytes()[:-cut])
+    assert Results(file, SETTINGS, PICTURES).done == {"a.png"}
+    assert lines_of(file)[1:] == [answer("a.png")]
+
+
+def test_a_file_cut_in_its_first_line_begins_anew(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    begun(file)
+    whole = file.read_bytes()
+    for length in range(len(whole)):
+        file.write_bytes(whole[:length])
+        assert Results(file, SETTINGS, PICTURES).done == set()
+        assert file.read_bytes() == whole
+
+
+def test_errors_get_another_try_and_those_of_other_pictures_stay(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    errors = [{"type": "error", "image": name, "error": "?"} for name in ("b.png", "other.png")]
+    begun(file, answer("a.png"), *errors)
+    results = Results(file, SETTINGS, PICTURES)
+    assert results.done == {"a.png"}
+    assert [line["image"] for line in lines_of(file)[1:]] == ["a.png", "other.png"]
+
+
+@pytest.mark.parametrize("change", [{"prompt": "Who?"}, {"model": "other"}, {"stop": ["x"]}])
+def test_other_settings_are_refused_and_nothing_is_lost(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    file = tmp_path / "out"
+    begun(file, answer("a.png"))
+    before = file.read_bytes()
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        Results(file, {**SETTINGS, **change}, PICTURES)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", [b"shopping list\n", b"shopping list", b'{"a": 1}\n', b"[]\n", b"\xff\xfe\n"]
+)
+def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "out"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="did not write"):
+        Results(file, SETTINGS, PICTURES)
+    assert file.read_bytes() == content
+
+
+def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    assert Results(tmp_path / "out", SETTINGS, PICTURES).done == set()
