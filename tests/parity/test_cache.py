@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 import transformers
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
-from eyespan.errors import UnsupportedTarget
+from eyespan.errors import UnsupportedRequest, UnsupportedTarget
 from eyespan.target import HuggingFaceTarget, self_test
 from eyespan.target.cache import check_cache
 from eyespan.testing import VOCAB_SIZE, packed, random_tree, root_path, tiny_model
@@ -78,9 +80,7 @@ def test_a_static_cache_is_packed_and_kept_too(family: str, images: int) -> None
     target = target_of(family)
     prompt = prompt_of(target, images)
     cache = transformers.StaticCache(config=target.model.config, max_cache_len=len(prompt) + 40)
-    media = {"cache": cache, "position_ids": prompt.position_ids, **prompt.media}
-    static = target.prompt_from_generate(prompt.input_ids, media)
-    said, logits = rounds(target, static, count=3)
+    said, logits = rounds(target, replace(prompt, cache=cache), count=3)
     assert gap(logits, steps_after(target, prompt, [*said, 99])[-1]) < WORST
 
 
@@ -89,12 +89,14 @@ def test_a_static_cache_says_how_many_nodes_still_fit() -> None:
     target = target_of("llama")
     prompt = prompt_of(target, 0)
     cache = transformers.StaticCache(config=target.model.config, max_cache_len=len(prompt) + 9)
-    state, _ = target.prefill(target.prompt_from_generate(prompt.input_ids, {"cache": cache}), NO)
+    state, _ = target.prefill(replace(prompt, cache=cache), NO)
     assert state.room == 9
     target.forward([state], [packed(random_tree(np.random.default_rng(0), 8, 200), 99)], NO)
     target.keep(state, EMPTY)
     assert state.room == 8
     assert target.prefill(prompt, NO)[0].room is None
+    with pytest.raises(UnsupportedRequest, match="a static cache"):
+        target.prompt_from_generate(prompt.input_ids, {"cache": cache})
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "llava"])
@@ -161,6 +163,8 @@ def test_caches_that_cannot_drop_one_token_are_refused() -> None:
     static = transformers.StaticCache(config=config, max_cache_len=64)
     with pytest.raises(UnsupportedTarget, match="StaticSlidingWindowLayer"):
         check_cache(static, "tiny")
+    with pytest.raises(UnsupportedTarget, match="offloaded DynamicCache"):
+        check_cache(transformers.DynamicCache(config=config, offloading=True), "tiny")
     dynamic = transformers.DynamicCache(config=config)
     both = transformers.EncoderDecoderCache(dynamic, dynamic)
     with pytest.raises(UnsupportedTarget, match="EncoderDecoderCache"):

@@ -16,7 +16,7 @@ from torch import Tensor
 from eyespan.errors import InputError, UnsupportedRequest
 from eyespan.target import chat
 from eyespan.target.base import Message, Prompt, TargetInfo
-from eyespan.target.cache import check_cache, length
+from eyespan.target.cache import capacity, check_cache, length
 from eyespan.target.families import Family
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ class PromptMaker:
         cache = given.get("cache", given.get("past_key_values"))
         if cache is not None:
             check_cache(cache, self._info.name)
+            self._refuse_static(cache)
         self._refuse_parts(positions, 0 if cache is None else length(cache), ids.shape[1])
         return Prompt(
             ids=ids[0].to("cpu", torch.int32).numpy(),
@@ -112,6 +113,16 @@ class PromptMaker:
     def _media_arguments(self) -> tuple[str, ...]:
         kinds = (self._family.token_kinds,) if self._family.token_kinds else ()
         return (*self._family.media_inputs, *kinds, _FEATURES)
+
+    def _refuse_static(self, cache: Any) -> None:
+        """`generate()` sizes a static cache for the answer; rejected guesses would overrun it."""
+        if capacity(cache) is not None:
+            raise UnsupportedRequest(
+                f"generate() on '{self._info.name}' with tree verification",
+                found="a static cache",
+                needed="a cache that grows is needed, since a pack holds rejected guesses too",
+                todo="Leave cache_implementation out, or use plain generate() for this call.",
+            )
 
     def _refuse_parts(self, positions: Tensor, past: int, size: int) -> None:
         """Ids must be the whole sequence, so that positions and cached tokens line up with them."""
