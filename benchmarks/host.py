@@ -41,10 +41,10 @@ class Laps:
     def __init__(self) -> None:
         self.ns: dict[str, list[int]] = defaultdict(list)
 
-    def time(self, stage: str, call: Callable[[], T]) -> T:
+    def time(self, stage: str, call: Callable[..., T], *args: Any) -> T:
         """Run a call and book its time."""
         begin = perf_counter_ns()
-        result = call()
+        result = call(*args)
         self.ns[stage].append(perf_counter_ns() - begin)
         return result
 
@@ -106,6 +106,11 @@ def pack(tree: Any, root: int) -> PackedTree:
     return PackedTree(*_core.pack(tree.tokens, tree.parents, tree.scores, root))
 
 
+def look_up(text: _core.SuffixAutomaton) -> Ints:
+    """What the longest earlier match says, as the session asks."""
+    return text.continuation(*text.match(), 4)
+
+
 def stream(language: Language, drafter: Recap) -> tuple[Laps, Laps, dict[str, float]]:
     """Time every round of the later requests; a second clock splits off the suffix automaton."""
     laps, suffix = Laps(), Laps()
@@ -121,13 +126,13 @@ def stream(language: Language, drafter: Recap) -> tuple[Laps, Laps, dict[str, fl
         timed = number >= WARM_REQUESTS
         here, there = (laps, suffix) if timed else (Laps(), Laps())
         while len(prefix) < PROMPT + ANSWER:
-            tree = here.time("propose", lambda: session.propose(prefix, BUDGET))
-            packed = here.time("pack", lambda: pack(tree, int(prefix[-1])))
+            tree = here.time("propose", session.propose, prefix, BUDGET)
+            packed = here.time("pack", pack, tree, int(prefix[-1]))
             out, verdict = judge(language, prefix, packed)
             step = Step(prefix, packed, out, verdict)
-            here.time("observe", lambda: session.observe(step))
-            there.time("look-up", lambda: text.continuation(*text.match(), 4))
-            there.time("update", lambda: text.extend(np.array(verdict.tokens, np.int32), none))
+            here.time("observe", session.observe, step)
+            there.time("look-up", look_up, text)
+            there.time("update", text.extend, np.array(verdict.tokens, np.int32), none)
             prefix = np.append(prefix, np.array(verdict.tokens, np.int32))
             nodes.append(len(tree))
             committed += len(verdict.tokens)
@@ -159,23 +164,21 @@ def twin_stream(language: Language) -> tuple[Laps, Laps]:
     slow.commit([int(prefix[-1])])
     for _ in range(TWIN_ROUNDS):
         root = int(prefix[-1])
-        tree = core.time("propose", lambda: session.propose(prefix, BUDGET))
-        packed = core.time("pack", lambda: pack(tree, root))
-        nodes = twin.time("propose", lambda: slow.propose())
+        tree = core.time("propose", session.propose, prefix, BUDGET)
+        packed = core.time("pack", pack, tree, root)
+        nodes = twin.time("propose", slow.propose)
         columns = (
             [node.token for node in nodes],
             [node.parent for node in nodes],
             [float(np.float32(node.score)) for node in nodes],
         )
-        twin_packed = twin.time("pack", lambda: packing.pack(*columns, root))
+        twin_packed = twin.time("pack", packing.pack, *columns, root)
         assert packed.tokens.tolist() == twin_packed.tokens, "the core and its twin differ"
         out, verdict = judge(language, prefix, packed)
         rows = list(zip(out.row_ids.tolist(), out.row_logits.tolist(), strict=True))
-        core.time("observe", lambda: session.observe(Step(prefix, packed, out, verdict)))
-        twin.time(
-            "observe",
-            lambda: slow.observe(twin_packed.tokens, twin_packed.parents, rows, verdict.tokens),
-        )
+        core.time("observe", session.observe, Step(prefix, packed, out, verdict))
+        seen = twin_packed.tokens, twin_packed.parents, rows, verdict.tokens
+        twin.time("observe", slow.observe, *seen)
         prefix = np.append(prefix, np.array(verdict.tokens, np.int32))
     return core, twin
 
@@ -193,10 +196,8 @@ def full_vocabulary(language: Language) -> tuple[_core.RowMap, Laps, float]:
     memory.seed(everyone, np.arange(VOCAB, dtype=np.int32), ids, logits, none)
     assert len(u) == VOCAB
     rules, laps = _core.ProposeRules(), Laps()
-    for root in everyone[:4000]:
-        laps.time(
-            "propose", lambda r=root: memory.propose(np.array([r]), rules, BUDGET, none, none)
-        )
+    for at in range(4000):
+        laps.time("propose", memory.propose, everyone[at : at + 1], rules, BUDGET, none, none)
     keys = np.random.default_rng(2).integers(0, VOCAB, 1_000_000).astype(np.uint64)
     runs = []
     for _ in range(25):

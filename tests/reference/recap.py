@@ -1,7 +1,7 @@
 """The whole of RECAP in plain Python, and its replay on recorded traces.
 
-A trace (one JSON object a line: `request`, `prefill`, `step`, ...) holds what the target said. From
-that, every draft tree and every accepted path follows from the method alone: `replay` computes them.
+A trace (a JSON object a line: `request`, `prefill`, `step`, ...) holds what the target said. From
+that every draft tree and every accepted path follows from the method alone; `replay` computes them.
 Root fallbacks are left out: they read hidden states, which no trace holds.
 """
 
