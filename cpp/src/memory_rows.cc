@@ -94,6 +94,23 @@ std::size_t RowMap::bytes() const noexcept {
   return sizeof(*this) + entries_.capacity() * sizeof(Entry) + slots_.capacity() * sizeof(Slot);
 }
 
+void RowMap::find_many(std::span<const std::uint64_t> keys,
+                       std::span<const Row*> rows) const noexcept {
+  constexpr std::size_t kBlock = 32;
+  for (std::size_t begin = 0; begin < keys.size(); begin += kBlock) {
+    const auto block = keys.subspan(begin, std::min(kBlock, keys.size() - begin));
+    for (const std::uint64_t key : block) __builtin_prefetch(&slots_[home(hash(key))]);
+    for (const std::uint64_t key : block) {
+      const Slot& slot = slots_[home(hash(key))];
+      if (slot.epoch != epoch_) continue;
+      const auto* entry = reinterpret_cast<const char*>(&entries_[slot.entry]);
+      __builtin_prefetch(entry);
+      __builtin_prefetch(entry + 64);
+    }
+    for (std::size_t i = 0; i < block.size(); ++i) rows[begin + i] = find(block[i]);
+  }
+}
+
 void RowMap::require_key(std::uint64_t key) const {
   if (key >> (kTokenBits * order_)) {
     throw std::invalid_argument("a key of order " + std::to_string(order_) + " has at most " +

@@ -61,6 +61,10 @@ class RowMap {
     return entry == kNone ? nullptr : &entries_[entry].row;
   }
 
+  /// rows[i] = find(keys[i]). The keys' memory is fetched together, block by block, so that many
+  /// look-ups wait for it once.
+  void find_many(std::span<const std::uint64_t> keys, std::span<const Row*> rows) const noexcept;
+
   /// Opens a pass: one prompt or one verify forward, in which the first write of a key wins.
   void begin_pass() noexcept;
 

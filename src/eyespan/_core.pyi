@@ -56,8 +56,8 @@ class RowMap:
     ]:
         """The rows that exist among `keys`, in their order."""
 
-    def sum_rows(self, keys: NDArray[numpy.uint64]) -> float:
-        """A sum over all of each row among `keys`: look-ups to measure."""
+    def time_lookups(self, keys: NDArray[numpy.uint64]) -> tuple[float, float]:
+        """Nanoseconds a look-up that reads the whole row: (one after the other, many at once)."""
 
     def clear(self) -> None:
         """Forgets all rows in O(1)."""
