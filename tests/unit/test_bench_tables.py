@@ -1,0 +1,101 @@
+"""The tables of the demo's set: rows name real options, tokens are classed by what tells them,
+speeds are medians over requests.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from eyespan.bench import recap_table, speed_table
+from eyespan.bench.clock import Race, Timed
+from eyespan.bench.held_out import asks
+from eyespan.bench.manifest import manifest
+from eyespan.demo import KINDS
+from eyespan.drafters import make_drafter
+from eyespan.text import Piece
+from eyespan.types import Generation
+
+
+@pytest.mark.parametrize("name", recap_table.ROWS)
+def test_every_row_is_a_setting_of_recap(name: str) -> None:
+    options = recap_table.ROWS[name]
+    config = make_drafter("recap", vocab_size=64, **options).config_dict()
+    assert {key: config[key] for key in options} == options
+
+
+def test_rows_differ() -> None:
+    settings = [repr(sorted(options.items())) for options in recap_table.ROWS.values()]
+    assert len(set(settings)) == len(settings)
+
+
+def test_tokens_are_classed_by_what_tells_them() -> None:
+    ask = next(iter(asks(1)))
+    assert ask.subject == "receipt"
+    pieces = [
+        Piece('{"shop": "', "target"),
+        Piece("Old", "target"),
+        Piece(" Market", "recap"),
+        Piece('", "', "suffix"),
+        Piece("total", "recap"),
+        Piece('": ', "recap"),
+        Piece("4", "target"),
+        Piece(".", "suffix"),
+    ]
+    tally = recap_table.Tally(0, 0, {False: 0, True: 0}, {False: 0, True: 0})
+    tally.add(ask, pieces)
+    assert tally.all == {False: 5, True: 3}
+    assert tally.drafted == {False: 4, True: 1}
+    assert tally.share(False) == 0.8
+
+
+def test_a_dialog_asks_on_with_the_true_answers_as_history() -> None:
+    dialog = [ask for ask in asks(6) if ask.kind == "dialog"]
+    assert [ask.kind for ask in asks(6)][: len(KINDS) - 1] == list(KINDS[:-1])
+    assert len(dialog) >= 3
+    for number, ask in enumerate(dialog):
+        roles = [message["role"] for message in ask.messages]
+        assert roles == ["user", "assistant"] * number + ["user"]
+        parts = [part for message in ask.messages[::2] for part in message["content"]]
+        assert [part["type"] for part in parts] == ["image", *["text"] * (number + 1)]
+    assert dialog[1].messages[1]["content"] == dialog[0].turn.answer
+
+
+def answer(forwards: int) -> Timed:
+    result = Generation(
+        text="", token_ids=(1, 2, 3, 4), finish="eos", forwards=forwards, drafted=0, accepted=0
+    )
+    return Timed(result.token_ids, 1.0, result)
+
+
+def race(auto: float, *, noise: float = 1.0) -> Race:
+    answers = {"plain": answer(4), "auto": answer(2), "fixed": answer(1), "noise": answer(4)}
+    seconds = {"plain": (1.0,), "auto": (1.0 / auto,), "fixed": (0.5,), "noise": (1.0 / noise,)}
+    return Race("plain", answers, seconds)
+
+
+def test_a_row_has_medians_over_requests() -> None:
+    row = speed_table.summarise([race(1.0), race(2.0), race(4.0, noise=1.1)])
+    assert row["requests"] == 3
+    assert row["S_auto"] == pytest.approx(2.0)
+    assert row["S_auto_p10"] == pytest.approx(1.2)
+    assert row["noise"] == pytest.approx(1.0)
+    assert row["tau_auto"] == 2.0
+    assert row["tau_fixed"] == 4.0
+    assert row["S_auto_stock"] is None, "stock did not run"
+    assert row["different"] == []
+    assert "| receipt | 3 | 2.00 | 2.00 | 1.20 | - |" in speed_table.table({"receipt": row})
+
+
+def test_a_side_with_another_answer_is_named_and_has_no_speed() -> None:
+    one = race(2.0)
+    wrong = Race("plain", one.answers, {name: one.seconds[name] for name in ("plain", "noise")})
+    row = speed_table.summarise([wrong])
+    assert row["S_auto"] is None
+    assert row["different"] == ["auto", "fixed"]
+    assert "auto, fixed DIFFERENT" in speed_table.table({"receipt": row})
+
+
+def test_a_number_has_a_birth_certificate() -> None:
+    made = manifest()
+    assert set(made) == {"commit", "versions", "machine", "threads", "command", "time"}
+    assert {"eyespan", "torch", "transformers"} <= set(made["versions"])
