@@ -10,22 +10,28 @@ import pytest
 
 import eyespan
 from eyespan.generation import Engine
+from eyespan.testing import tiny_images
 from eyespan.types import Generation
+from eyespan.verbs import generate as generate_verb
 from tests.cli import Shell
 
 
-@pytest.fixture
-def answers(tiny_folder: Path, pictures: Path) -> dict[str, str]:
-    """What the library answers about each picture, decoding plainly."""
+@pytest.fixture(scope="module")
+def answers(tiny_folder: Path) -> dict[str, str]:
+    """What the library answers about each picture, by its file's name, decoding plainly."""
     engine = eyespan.load(str(tiny_folder), "none", budget=0)
     return {
-        str(picture): engine.generate("Hi", [picture], max_new_tokens=40).text
-        for picture in sorted(pictures.iterdir())
+        f"{number}.png": engine.generate("Hi", [picture], max_new_tokens=40).text
+        for number, picture in enumerate(tiny_images(4))
     }
 
 
 def lines_of(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def texts_of(lines: list[dict[str, Any]]) -> dict[str, str]:
+    return {Path(line["image"]).name: line["text"] for line in lines}
 
 
 def test_stdout_holds_the_answer_and_nothing_else(
@@ -34,17 +40,22 @@ def test_stdout_holds_the_answer_and_nothing_else(
     picture = pictures / "1.png"
     done = shell("generate", "-m", tiny_folder, "-n", 40, "-i", picture, "Hi")
     assert (done.code, done.err) == (0, "")
-    assert done.out == answers[str(picture)] + "\n"
+    assert done.out == answers[picture.name] + "\n"
 
 
 def test_shown_drafts_leave_the_answer_as_it_is_on_a_pipe(
-    shell: Shell, tiny_folder: Path, pictures: Path, answers: dict[str, str]
+    shell: Shell,
+    tiny_folder: Path,
+    pictures: Path,
+    answers: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(generate_verb, "PAIRS", 1)
     picture = pictures / "1.png"
     asked = ("-m", tiny_folder, "-n", 40, "-i", picture, "--budget", "fixed", "Hi")
     done = shell("generate", "--show-drafts", *asked)
     assert done.code == 0
-    assert done.out == answers[str(picture)] + "\n"
+    assert done.out == answers[picture.name] + "\n"
     assert "recap" in done.err
     assert "tau" in done.err
     assert "S " in done.err
@@ -54,7 +65,8 @@ def test_shown_drafts_leave_the_answer_as_it_is_on_a_pipe(
 def test_forced_colours_mark_drafted_words_and_no_color_has_none(
     shell: Shell, tiny_folder: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ("-m", tiny_folder, "-n", 40, "-i", pictures / "1.png", "--budget", "fixed", "Hi")
+    monkeypatch.setattr(generate_verb, "PAIRS", 1)
+    asked = ("-m", tiny_folder, "-n", 30, "-i", pictures / "1.png", "--budget", "fixed", "Hi")
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\x1b[1;32m" in shell("generate", "--show-drafts", *asked).out
     monkeypatch.setenv("NO_COLOR", "1")
@@ -93,7 +105,7 @@ def test_a_folder_becomes_json_lines_on_stdout(
 ) -> None:
     done = shell("generate", "-m", tiny_folder, "-n", 40, "--images", pictures, "Hi")
     assert done.code == 0
-    assert {line["image"]: line["text"] for line in lines_of(done.out)} == answers
+    assert texts_of(lines_of(done.out)) == answers
     assert "4 of 4 answered" in done.err
 
 
@@ -162,7 +174,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     assert calls == ["2.png", "3.png"], "finished pictures are not done again"
     head, *lines = lines_of(out.read_text())
     assert head["type"] == "run"
-    assert {line["image"]: line["text"] for line in lines} == answers
+    assert texts_of(lines) == answers
     assert len(eyespan.read_trace(trace)) == 4
 
     calls.clear()
@@ -185,7 +197,8 @@ def test_a_changed_question_is_refused_and_answers_are_kept(
 def test_ctrl_c_keeps_what_was_written(
     shell: Shell, tiny_folder: Path, tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, rounds = eyespan.engine.Decoder.step, []
+    step = eyespan.engine.Decoder.step
+    rounds: list[int] = []
 
     def interrupted(self: Any, batch: Any) -> None:
         if len(rounds) == 5:
