@@ -94,8 +94,8 @@ RowArrays row_arrays(const std::vector<RowMap::Saved>& rows) {
   std::vector<float> confidences;
   for (const RowMap::Saved& saved : rows) {
     keys.push_back(saved.key);
-    ids.push_back(saved.row.ids);
-    probs.push_back(saved.row.probs);
+    ids.push_back(saved.row.best.ids);
+    probs.push_back(saved.row.best.probs);
     confidences.push_back(saved.row.confidence);
   }
   return {numpy(std::move(keys)), numpy(std::move(ids)), numpy(std::move(probs)),
@@ -113,8 +113,8 @@ std::vector<RowMap::Saved> saved_rows(const Vector<std::uint64_t>& keys, const I
   std::vector<RowMap::Saved> rows(n);
   for (std::size_t i = 0; i < n; ++i) {
     rows[i].key = keys.data()[i];
-    std::copy_n(ids.data() + i * kRowSize, kRowSize, rows[i].row.ids.begin());
-    std::copy_n(probs.data() + i * kRowSize, kRowSize, rows[i].row.probs.begin());
+    std::copy_n(ids.data() + i * kRowSize, kRowSize, rows[i].row.best.ids.begin());
+    std::copy_n(probs.data() + i * kRowSize, kRowSize, rows[i].row.best.probs.begin());
     rows[i].row.confidence = confidences.data()[i];
   }
   return rows;
@@ -167,22 +167,24 @@ void bind_memory(nb::module_& m) {
       .def("get",
            [](const RowMap& self, const std::vector<std::int32_t>& tokens)
                -> std::optional<std::tuple<OutVector<std::int32_t>, OutVector<float>, float>> {
-             const Row* row = static_cast<int>(tokens.size()) == self.order()
-                                  ? self.find(key_of(tokens))
-                                  : nullptr;
+             const RowView row = static_cast<int>(tokens.size()) == self.order()
+                                     ? self.find(key_of(tokens))
+                                     : RowView{};
              if (!row) return std::nullopt;
-             return std::tuple(numpy(std::vector(row->ids.begin(), row->ids.end())),
-                               numpy(std::vector(row->probs.begin(), row->probs.end())),
-                               row->confidence);
+             return std::tuple(numpy(std::vector(row.best->ids.begin(), row.best->ids.end())),
+                               numpy(std::vector(row.best->probs.begin(), row.best->probs.end())),
+                               row.confidence);
            },
            "tokens"_a, "(ids [8], probabilities [8], confidence) under these tokens, or None.")
       .def("get_many",
            [](const RowMap& self, const Vector<std::uint64_t>& keys) {
-             std::vector<const Row*> found(keys.size());
+             std::vector<RowView> found(keys.size());
              self.find_many(span(keys), found);
              std::vector<RowMap::Saved> rows;
              for (std::size_t i = 0; i < found.size(); ++i) {
-               if (found[i]) rows.push_back({keys.data()[i], *found[i]});
+               if (found[i]) {
+                 rows.push_back({keys.data()[i], Row{*found[i].best, found[i].confidence}});
+               }
              }
              return row_arrays(rows);
            },
@@ -287,8 +289,8 @@ void bind_proposal(nb::module_& m) {
              if (fallback_ids && fallback_logits) {
                rows = make_rows(target_rows(*fallback_ids, *fallback_logits));
              }
-             std::vector<const Row*> fallback;
-             for (const Row& row : rows) fallback.push_back(&row);
+             std::vector<RowView> fallback;
+             for (const Row& row : rows) fallback.push_back({&row.best, row.confidence});
              const SearchGround ground{self, Context::after(span(history), media), media, eos,
                                        fallback};
              Draft draft =

@@ -31,7 +31,7 @@ struct SearchGround {
   Context root;                           // the history, root included
   const TokenSet& media;                  // never proposed
   const TokenSet& eos;                    // proposed, but without children
-  std::span<const Row* const> fallback;   // used at the root alone, when the memory has no row
+  std::span<const RowView> fallback;  // used at the root alone, when the memory has no row
 };
 
 /// What may follow a node: fused, without media ids (not renormalised), at most `width`.

@@ -34,6 +34,6 @@ struct Candidates {
 /// @param rows the available rows, most specific first, 0 to 3. One row is used as it is; of more,
 /// the mixture's 8 heaviest candidates are kept and renormalised. Ties stay in the order in which
 /// a walk through the rows first sees them.
-Candidates fuse(std::span<const Row* const> rows, Fusion fusion, const Priors& priors);
+Candidates fuse(std::span<const RowView> rows, Fusion fusion, const Priors& priors);
 
 }  // namespace eyespan

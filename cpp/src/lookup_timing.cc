@@ -13,10 +13,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::uint32_t read_all(const Row* row) {
-  std::array<std::uint32_t, sizeof(Row) / sizeof(std::uint32_t)> words{};
-  if (row) std::memcpy(words.data(), row, sizeof(words));
-  return std::accumulate(words.begin(), words.end(), std::uint32_t{0});
+std::uint32_t read_all(const RowView& row) {
+  std::array<std::uint32_t, sizeof(Predictions) / sizeof(std::uint32_t)> words{};
+  if (row) std::memcpy(words.data(), row.best, sizeof(words));
+  return std::accumulate(words.begin(), words.end(),
+                         static_cast<std::uint32_t>(row.confidence * 1e6f));
 }
 
 double nanoseconds(Clock::duration time, std::size_t calls) {
@@ -28,7 +29,7 @@ double nanoseconds(Clock::duration time, std::size_t calls) {
 
 LookupTimes time_lookups(const RowMap& map, std::span<const std::uint64_t> keys) {
   constexpr std::size_t kBatch = 64;
-  std::array<const Row*, kBatch> rows;
+  std::array<RowView, kBatch> rows;
   std::uint32_t alone = 0, together = 0;
 
   const auto begin = Clock::now();

@@ -85,7 +85,7 @@ Matches Memory::find(const Context& context) const noexcept {
   Matches matches;
   for (int order = context.known(); order >= 1; --order) {
     const RowMap* map = maps_[order - 1];
-    const Row* row = map ? map->find(context.key(order)) : nullptr;
+    const RowView row = map ? map->find(context.key(order)) : RowView{};
     if (row) matches.rows[matches.count++] = row;
   }
   return matches;

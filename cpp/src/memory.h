@@ -29,10 +29,10 @@ struct TargetRows {
 
 /// Rows that answer one context, most specific first.
 struct Matches {
-  std::array<const Row*, Context::kMost> rows;
+  std::array<RowView, Context::kMost> rows;
   int count = 0;
 
-  std::span<const Row* const> span() const noexcept {
+  std::span<const RowView> span() const noexcept {
     return {rows.data(), static_cast<std::size_t>(count)};
   }
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "checks.h"
 #include "token_set.h"
@@ -14,6 +15,7 @@ namespace eyespan {
 namespace {
 
 constexpr std::size_t kFirstCapacity = 32;
+constexpr std::size_t kPlaces = std::size_t{1} << 24;
 
 std::size_t slots_for(std::size_t rows) { return std::bit_ceil(rows + rows / 3 + 1); }
 
@@ -24,8 +26,8 @@ int shift_for(std::size_t slots) { return 64 - std::countr_zero(slots); }
 std::optional<Row> make_row(std::span<const std::int32_t> ids, std::span<const float> logits) {
   if (ids.size() != logits.size()) throw std::invalid_argument("a row needs one logit for each id");
   Row row;
-  row.ids.fill(-1);
-  row.probs.fill(0.0f);
+  row.best.ids.fill(-1);
+  row.best.probs.fill(0.0f);
   const std::size_t limit = std::min<std::size_t>(ids.size(), kRowSize);
   std::size_t n = 0;
   double highest = -std::numeric_limits<double>::infinity();
@@ -34,7 +36,7 @@ std::optional<Row> make_row(std::span<const std::int32_t> ids, std::span<const f
     if (n > 0 && logits[n] > logits[n - 1]) {
       throw std::invalid_argument("the logits of a row must descend");
     }
-    row.ids[n] = ids[n];
+    row.best.ids[n] = ids[n];
     highest = std::max(highest, static_cast<double>(logits[n]));
   }
   std::array<double, kRowSize> weights;
@@ -49,65 +51,64 @@ std::optional<Row> make_row(std::span<const std::int32_t> ids, std::span<const f
   double entropy = std::log(total);
   for (std::size_t i = 0; i < n; ++i) {
     const double p = weights[i] / total;
-    row.probs[i] = static_cast<float>(p);
+    row.best.probs[i] = static_cast<float>(p);
     if (p > 0.0) entropy -= p * (static_cast<double>(logits[i]) - highest);
   }
   row.confidence = static_cast<float>(std::min(1.0, std::exp(-entropy)));
   return row;
 }
 
-std::string row_problem(const Row& row) {
-  const int n = row.size();
+std::string row_problem(const Predictions& best, float confidence) {
+  const auto& [ids, probs] = best;
+  const int n = best.size();
   if (n == 0) return "a row holds no id";
   double total = 0.0;
   for (int i = 0; i < kRowSize; ++i) {
     const bool padded = i >= n;
-    if (padded ? row.ids[i] != -1 : row.ids[i] >= kTokenLimit) {
+    if (padded ? ids[i] != -1 : ids[i] >= kTokenLimit) {
       return "an id of a row is outside [0, 2^21), or -1 padding is not at its end";
     }
-    if (!(row.probs[i] >= 0.0f && row.probs[i] <= 1.0f) || (padded && row.probs[i] != 0.0f)) {
+    if (!(probs[i] >= 0.0f && probs[i] <= 1.0f) || (padded && probs[i] != 0.0f)) {
       return "a probability of a row is outside [0, 1], or not 0 where the row is padded";
     }
-    if (!padded && std::find(&row.ids[0], &row.ids[i], row.ids[i]) != &row.ids[i]) {
+    if (!padded && std::find(&ids[0], &ids[i], ids[i]) != &ids[i]) {
       return "an id stands twice in a row";
     }
-    if (i > 0 && row.probs[i] > row.probs[i - 1]) return "the probabilities of a row rise";
-    total += row.probs[i];
+    if (i > 0 && probs[i] > probs[i - 1]) return "the probabilities of a row rise";
+    total += probs[i];
   }
   if (std::abs(total - 1.0) > 1e-5) return "the probabilities of a row do not sum to 1";
-  if (!(row.confidence > 0.0f && row.confidence <= 1.0f)) return "a confidence is outside (0, 1]";
+  if (!(confidence > 0.0f && confidence <= 1.0f)) return "a confidence is outside (0, 1]";
   return "";
 }
 
 RowMap::RowMap(int order, std::size_t max_rows) : order_(order), max_rows_(max_rows) {
   if (order < 1 || order > 3) throw std::invalid_argument("a row map's order must be 1, 2 or 3");
-  if (max_rows < 1 || max_rows >= kNone) {
-    throw std::invalid_argument("a row map's max_rows must lie in [1, 2^32 - 1)");
+  if (max_rows < 1 || max_rows >= kPlaces) {
+    throw std::invalid_argument("a row map's max_rows must lie in [1, 2^24)");
   }
   const std::size_t capacity = std::min(max_rows, kFirstCapacity);
-  entries_.reserve(capacity);
+  rows_.reserve(capacity);
+  written_.reserve(capacity);
   slots_.resize(slots_for(capacity));
   shift_ = shift_for(slots_.size());
 }
 
 std::size_t RowMap::bytes() const noexcept {
-  return sizeof(*this) + entries_.capacity() * sizeof(Entry) + slots_.capacity() * sizeof(Slot);
+  return sizeof(*this) + rows_.capacity() * sizeof(Predictions) +
+         written_.capacity() * sizeof(Written) + slots_.capacity() * sizeof(Slot);
 }
 
 void RowMap::find_many(std::span<const std::uint64_t> keys,
-                       std::span<const Row*> rows) const noexcept {
+                       std::span<RowView> rows) const noexcept {
   constexpr std::size_t kBlock = 32;
   for (std::size_t begin = 0; begin < keys.size(); begin += kBlock) {
     const auto block = keys.subspan(begin, std::min(kBlock, keys.size() - begin));
-    for (const std::uint64_t key : block) __builtin_prefetch(&slots_[home(hash(key))]);
-    for (const std::uint64_t key : block) {
-      const Slot& slot = slots_[home(hash(key))];
-      if (slot.epoch != epoch_) continue;
-      const auto* entry = reinterpret_cast<const char*>(&entries_[slot.entry]);
-      __builtin_prefetch(entry);
-      __builtin_prefetch(entry + 64);
+    for (const std::uint64_t key : block) __builtin_prefetch(&slots_[home(key)]);
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      rows[begin + i] = find(block[i]);
+      __builtin_prefetch(rows[begin + i].best);
     }
-    for (std::size_t i = 0; i < block.size(); ++i) rows[begin + i] = find(block[i]);
   }
 }
 
@@ -120,74 +121,80 @@ void RowMap::require_key(std::uint64_t key) const {
 
 void RowMap::begin_pass() noexcept {
   if (++pass_ == 0) {  // after 2^32 passes the stamps start over
-    for (Entry& entry : entries_) entry.pass = 0;
+    for (Written& written : written_) written.pass = 0;
     pass_ = 1;
   }
 }
 
 void RowMap::put_first(std::uint64_t key, const Row& row) {
   require_key(key);
-  const std::uint64_t hashed = hash(key);
-  std::uint32_t place = find_entry(key, hashed);
-  if (place != kNone) {
-    if (entries_[place].pass == pass_) return;
+  std::size_t at = probe(key);
+  std::uint32_t place = slots_[at].place;
+  if (is_live(slots_[at])) {
+    if (written_[place].pass == pass_) return;
     unlink(place);
-  } else if (entries_.size() == max_rows_) {
+  } else if (size() == max_rows_) {
     place = oldest_;
-    vacate(place);
-    unlink(place);
-    occupy(hashed, place);
+    forget_oldest();
+    at = probe(key);
   } else {
-    if (entries_.size() == entries_.capacity()) grow();
-    place = static_cast<std::uint32_t>(entries_.size());
-    entries_.emplace_back();
-    occupy(hashed, place);
+    if (size() == rows_.capacity()) {
+      grow();
+      at = probe(key);
+    }
+    place = static_cast<std::uint32_t>(size());
+    rows_.emplace_back();
+    written_.emplace_back();
   }
-  Entry& entry = entries_[place];
-  entry.key = key;
-  entry.row = row;
-  entry.pass = pass_;
+  slots_[at] = Slot{key, row.confidence, place, epoch_};
+  rows_[place] = row.best;
+  written_[place].slot = static_cast<std::uint32_t>(at);
+  written_[place].pass = pass_;
   link_newest(place);
   EYESPAN_VERIFY(*this);
 }
 
 void RowMap::clear() noexcept {
-  entries_.clear();
+  rows_.clear();
+  written_.clear();
   oldest_ = newest_ = kNone;
-  if (++epoch_ == 0) {  // after 2^16 clears the stamps start over
+  if (++epoch_ == 0) {  // after 2^8 clears the stamps start over
     std::fill(slots_.begin(), slots_.end(), Slot{});
     epoch_ = 1;
   }
 }
 
 void RowMap::grow() {
-  const std::size_t capacity = std::min(max_rows_, entries_.capacity() * 2);
-  entries_.reserve(capacity);
+  const std::size_t capacity = std::min(max_rows_, rows_.capacity() * 2);
+  rows_.reserve(capacity);
+  written_.reserve(capacity);
   const std::size_t wanted = slots_for(capacity);
   if (wanted == slots_.size()) return;
-  slots_ = std::vector<Slot>(wanted);
+  const std::vector<Slot> old = std::exchange(slots_, std::vector<Slot>(wanted));
   shift_ = shift_for(wanted);
-  epoch_ = 1;
-  for (std::uint32_t i = 0; i < entries_.size(); ++i) occupy(hash(entries_[i].key), i);
+  for (const Written& written : written_) {
+    const Slot& slot = old[written.slot];
+    slots_[probe(slot.key)] = slot;
+  }
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (is_live(slots_[i])) written_[slots_[i].place].slot = static_cast<std::uint32_t>(i);
+  }
 }
 
-void RowMap::occupy(std::uint64_t hashed, std::uint32_t entry) noexcept {
-  const std::size_t mask = slots_.size() - 1;
-  std::size_t i = home(hashed);
-  while (slots_[i].epoch == epoch_) i = (i + 1) & mask;
-  slots_[i] = Slot{entry, epoch_, tag(hashed)};
+void RowMap::forget_oldest() noexcept {
+  const std::uint32_t place = oldest_;
+  unlink(place);
+  vacate(written_[place].slot);
 }
 
 // Linear probing without tombstones: the entries behind the hole move up as far as their homes let
 // them, so that probes never lengthen with age.
-void RowMap::vacate(std::uint32_t entry) noexcept {
+void RowMap::vacate(std::size_t hole) noexcept {
   const std::size_t mask = slots_.size() - 1;
-  std::size_t hole = home(hash(entries_[entry].key));
-  while (slots_[hole].entry != entry) hole = (hole + 1) & mask;
-  for (std::size_t i = (hole + 1) & mask; slots_[i].epoch == epoch_; i = (i + 1) & mask) {
-    const std::size_t wants = home(hash(entries_[slots_[i].entry].key));
-    if (((i - wants) & mask) >= ((i - hole) & mask)) {
+  for (std::size_t i = (hole + 1) & mask; is_live(slots_[i]); i = (i + 1) & mask) {
+    if (((i - home(slots_[i].key)) & mask) >= ((i - hole) & mask)) {
       slots_[hole] = slots_[i];
+      written_[slots_[hole].place].slot = static_cast<std::uint32_t>(hole);
       hole = i;
     }
   }
@@ -195,23 +202,24 @@ void RowMap::vacate(std::uint32_t entry) noexcept {
 }
 
 void RowMap::unlink(std::uint32_t place) noexcept {
-  const Entry& entry = entries_[place];
-  (entry.older == kNone ? oldest_ : entries_[entry.older].newer) = entry.newer;
-  (entry.newer == kNone ? newest_ : entries_[entry.newer].older) = entry.older;
+  const Written& written = written_[place];
+  (written.older == kNone ? oldest_ : written_[written.older].newer) = written.newer;
+  (written.newer == kNone ? newest_ : written_[written.newer].older) = written.older;
 }
 
 void RowMap::link_newest(std::uint32_t place) noexcept {
-  entries_[place].older = newest_;
-  entries_[place].newer = kNone;
-  (newest_ == kNone ? oldest_ : entries_[newest_].newer) = place;
+  written_[place].older = newest_;
+  written_[place].newer = kNone;
+  (newest_ == kNone ? oldest_ : written_[newest_].newer) = place;
   newest_ = place;
 }
 
 std::vector<RowMap::Saved> RowMap::export_rows() const {
   std::vector<Saved> rows;
   rows.reserve(size());
-  for (std::uint32_t i = oldest_; i != kNone; i = entries_[i].newer) {
-    rows.push_back(Saved{entries_[i].key, entries_[i].row});
+  for (std::uint32_t i = oldest_; i != kNone; i = written_[i].newer) {
+    const Slot& slot = slots_[written_[i].slot];
+    rows.push_back(Saved{slot.key, Row{rows_[i], slot.confidence}});
   }
   return rows;
 }
@@ -221,7 +229,7 @@ void RowMap::import_rows(std::span<const Saved> rows) {
   fresh.begin_pass();
   for (const Saved& saved : rows) {
     fresh.require_key(saved.key);
-    const std::string problem = row_problem(saved.row);
+    const std::string problem = row_problem(saved.row.best, saved.row.confidence);
     if (!problem.empty()) throw std::invalid_argument("row map cannot be imported: " + problem);
     if (fresh.find(saved.key)) {
       throw std::invalid_argument("row map cannot be imported: a key stands twice");
@@ -233,27 +241,28 @@ void RowMap::import_rows(std::span<const Saved> rows) {
 
 std::string RowMap::check_integrity() const {
   if (size() > max_rows_) return "more rows than max_rows";
+  if (written_.size() != size()) return "rows and their order of writing differ in number";
   if (size() + size() / 3 >= slots_.size()) return "the slot table is more than 3/4 full";
   std::size_t live = 0;
-  for (const Slot& slot : slots_) {
-    if (slot.epoch != epoch_) continue;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    if (!is_live(slot)) continue;
     ++live;
-    if (slot.entry >= size()) return "a slot points past the rows";
-    if (slot.tag != tag(hash(entries_[slot.entry].key))) return "a slot has another key's tag";
+    if (slot.place >= size()) return "a slot points past the rows";
+    if (written_[slot.place].slot != i) return "a row does not know its slot";
+    if (slot.key >> (kTokenBits * order_)) return "a key has more tokens than the map's order";
+    if (probe(slot.key) != i) return "a row cannot be found by its key";
+    const std::string problem = row_problem(rows_[slot.place], slot.confidence);
+    if (!problem.empty()) return problem;
   }
   if (live != size()) return "slots and rows differ in number";
   std::size_t listed = 0;
   std::uint32_t older = kNone;
-  for (std::uint32_t i = oldest_; i != kNone; older = i, i = entries_[i].newer) {
+  for (std::uint32_t i = oldest_; i != kNone; older = i, i = written_[i].newer) {
     if (++listed > size()) return "the order of writing runs in a circle";
     if (i >= size()) return "the order of writing points past the rows";
-    const Entry& entry = entries_[i];
-    if (entry.older != older) return "the order of writing differs forwards and backwards";
-    if (entry.key >> (kTokenBits * order_)) return "a key has more tokens than the map's order";
-    if (find_entry(entry.key, hash(entry.key)) != i) return "a row cannot be found by its key";
-    if (entry.pass > pass_) return "a row was written by a pass of the future";
-    const std::string problem = row_problem(entry.row);
-    if (!problem.empty()) return problem;
+    if (written_[i].older != older) return "the order of writing differs forwards and backwards";
+    if (written_[i].pass > pass_) return "a row was written by a pass of the future";
   }
   if (newest_ != older) return "the newest row is not the last written";
   if (listed != size()) return "the order of writing misses rows";

@@ -5,8 +5,9 @@
 // 1, 2 or 3 text tokens before the prediction: the paper's U, C and G.
 //
 // Invariant of RowMap: it holds the `max_rows` most recently written keys, one row each, and knows
-// their exact order of writing. A find() costs one or two cache lines of the slot table and the
-// row itself; a put() the same plus four list links, amortised over geometric growth; clear() O(1).
+// their exact order of writing. A find() costs two cache lines, the slot and the row, and one where
+// there is no row; a put() two more for the order of writing, amortised over geometric growth;
+// clear() is O(1). About 108 bytes a row when full.
 // Not thread-safe: one writer or many readers at a time; the caller serialises.
 #pragma once
 
@@ -22,8 +23,8 @@ namespace eyespan {
 
 inline constexpr int kRowSize = 8;  // the paper's K
 
-struct Row {
-  float confidence;                        // exp(-H(P)), in [1/8, 1] for a full row
+/// Exactly one cache line.
+struct alignas(64) Predictions {
   std::array<std::int32_t, kRowSize> ids;  // descending probability, -1 pads a short row
   std::array<float, kRowSize> probs;       // the paper's P, 0 where padded
 
@@ -34,6 +35,19 @@ struct Row {
   }
 };
 
+struct Row {
+  Predictions best;
+  float confidence;  // exp(-H(P)), in [1/8, 1] for a full row
+};
+
+/// A row where it is kept; valid until the next write.
+struct RowView {
+  const Predictions* best = nullptr;
+  float confidence = 0.0f;
+
+  explicit operator bool() const noexcept { return best != nullptr; }
+};
+
 /// Builds a row from the target's best ids and logits, descending, ties by the lower id; only the
 /// first 8 count, an id of -1 ends the row. Computed in double, stored as float.
 ///
@@ -41,29 +55,29 @@ struct Row {
 /// Throws std::invalid_argument for an id outside [-1, 2^21) or logits that rise.
 std::optional<Row> make_row(std::span<const std::int32_t> ids, std::span<const float> logits);
 
-/// The first rule that `row` breaks, or "".
-std::string row_problem(const Row& row);
+/// The first rule that a row breaks, or "".
+std::string row_problem(const Predictions& best, float confidence);
 
 class RowMap {
  public:
   /// @param order tokens in a key, 1 to 3.
-  /// @param max_rows most rows ever held; the least recently written one makes room.
+  /// @param max_rows most rows ever held, below 2^24; the least recently written one makes room.
   RowMap(int order, std::size_t max_rows);
 
   int order() const noexcept { return order_; }
-  std::size_t size() const noexcept { return entries_.size(); }
+  std::size_t size() const noexcept { return rows_.size(); }
   std::size_t max_rows() const noexcept { return max_rows_; }
   std::size_t bytes() const noexcept;
 
-  /// The row under `key`, or nullptr. Valid until the next write.
-  const Row* find(std::uint64_t key) const noexcept {
-    const std::uint32_t entry = find_entry(key, hash(key));
-    return entry == kNone ? nullptr : &entries_[entry].row;
+  /// The row under `key`, if any.
+  RowView find(std::uint64_t key) const noexcept {
+    const Slot& slot = slots_[probe(key)];
+    return is_live(slot) ? RowView{&rows_[slot.place], slot.confidence} : RowView{};
   }
 
   /// rows[i] = find(keys[i]). The keys' memory is fetched together, block by block, so that many
   /// look-ups wait for it once.
-  void find_many(std::span<const std::uint64_t> keys, std::span<const Row*> rows) const noexcept;
+  void find_many(std::span<const std::uint64_t> keys, std::span<RowView> rows) const noexcept;
 
   /// Opens a pass: one prompt or one verify forward, in which the first write of a key wins.
   void begin_pass() noexcept;
@@ -97,52 +111,51 @@ class RowMap {
  private:
   static constexpr std::uint32_t kNone = UINT32_MAX;
 
-  struct Entry {
-    std::uint64_t key;
-    Row row;
-    std::uint32_t pass;          // the pass that wrote it
-    std::uint32_t older, newer;  // doubly linked in order of writing
-  };
-  // A slot is empty unless its epoch is the map's: that is what makes clear() O(1). The tag, 16
-  // bits of the hash, keeps probes from touching the rows of other keys.
+  // Empty unless its epoch is the map's: that is what makes clear() O(1).
   struct Slot {
-    std::uint32_t entry;
-    std::uint16_t epoch, tag;
+    std::uint64_t key;
+    float confidence;
+    std::uint32_t place : 24;  // of the row
+    std::uint32_t epoch : 8;
+  };
+  // What only writes need, apart from the rows so that neighbours share cache lines.
+  struct Written {
+    std::uint32_t slot;          // where the key is
+    std::uint32_t older, newer;  // doubly linked in order of writing
+    std::uint32_t pass;          // the pass that wrote it
   };
 
-  // Multiples of the golden ratio: dense ids, which U is full of, spread evenly and hardly collide,
-  // so that a look-up is two predictable loads. Home and tag are bits of the upper half, which every
-  // bit of a key reaches.
-  static std::uint64_t hash(std::uint64_t key) noexcept { return key * 0x9E3779B97F4A7C15u; }
-  std::size_t home(std::uint64_t hashed) const noexcept { return hashed >> shift_; }
-  static std::uint16_t tag(std::uint64_t hashed) noexcept {
-    return static_cast<std::uint16_t>(hashed >> 24);
+  bool is_live(const Slot& slot) const noexcept { return slot.epoch == epoch_; }
+
+  // Multiples of the golden ratio: dense ids, which U is full of, spread evenly and hardly collide.
+  std::size_t home(std::uint64_t key) const noexcept {
+    return key * 0x9E3779B97F4A7C15u >> shift_;
   }
 
-  std::uint32_t find_entry(std::uint64_t key, std::uint64_t hashed) const noexcept {
+  // The slot of `key`, or the empty one where it would go.
+  std::size_t probe(std::uint64_t key) const noexcept {
     const std::size_t mask = slots_.size() - 1;
-    for (std::size_t i = home(hashed);; i = (i + 1) & mask) {
-      const Slot& slot = slots_[i];
-      if (slot.epoch != epoch_) return kNone;
-      if (slot.tag == tag(hashed) && entries_[slot.entry].key == key) return slot.entry;
-    }
+    std::size_t i = home(key);
+    while (is_live(slots_[i]) && slots_[i].key != key) i = (i + 1) & mask;
+    return i;
   }
 
   void require_key(std::uint64_t key) const;
   void grow();
-  void occupy(std::uint64_t hashed, std::uint32_t entry) noexcept;
-  void vacate(std::uint32_t entry) noexcept;
-  void unlink(std::uint32_t entry) noexcept;
-  void link_newest(std::uint32_t entry) noexcept;
+  void forget_oldest() noexcept;
+  void vacate(std::size_t slot) noexcept;
+  void unlink(std::uint32_t place) noexcept;
+  void link_newest(std::uint32_t place) noexcept;
 
   int order_;
   int shift_;
   std::size_t max_rows_;
-  std::uint16_t epoch_ = 1;
+  std::uint8_t epoch_ = 1;
   std::uint32_t pass_ = 0;
   std::uint32_t oldest_ = kNone, newest_ = kNone;
-  std::vector<Entry> entries_;  // live ones only: eviction reuses the oldest one's place
-  std::vector<Slot> slots_;     // a power of two, at most 3/4 full, linear probing
+  std::vector<Predictions> rows_;  // live ones only: eviction reuses the oldest one's place
+  std::vector<Written> written_;   // one a row
+  std::vector<Slot> slots_;        // a power of two, at most 3/4 full, linear probing
 };
 
 }  // namespace eyespan

@@ -10,19 +10,21 @@ using namespace eyespan;
 namespace {
 
 Row row(std::vector<std::int32_t> ids, std::vector<float> probs, float confidence) {
-  Row out{confidence, {}, {}};
-  out.ids.fill(-1);
-  std::copy(ids.begin(), ids.end(), out.ids.begin());
-  std::copy(probs.begin(), probs.end(), out.probs.begin());
+  Row out{{}, confidence};
+  out.best.ids.fill(-1);
+  std::copy(ids.begin(), ids.end(), out.best.ids.begin());
+  std::copy(probs.begin(), probs.end(), out.best.probs.begin());
   return out;
 }
+
+RowView view(const Row& row) { return {&row.best, row.confidence}; }
 
 bool near(double a, double b) { return std::abs(a - b) < 1e-12; }
 
 const Priors kPriors{0.70, 0.20, 0.10};
 const Row kSpecific = row({1, 2}, {0.5f, 0.5f}, 0.5f);
 const Row kGeneral = row({3, 1}, {0.75f, 0.25f}, 1.0f);
-const std::array<const Row*, 2> kBoth{&kSpecific, &kGeneral};
+const std::array<RowView, 2> kBoth{view(kSpecific), view(kGeneral)};
 
 void one_row_is_used_as_it_is() {
   const Candidates c = fuse(std::span(kBoth).first(1), Fusion::entropy, kPriors);
@@ -52,7 +54,7 @@ void weights_follow_the_rule() {
 
 void an_equally_confident_gate_takes_the_more_specific() {
   const Row other = row({8}, {1.0f}, 0.5f);
-  const std::array<const Row*, 2> rows{&kSpecific, &other};
+  const std::array<RowView, 2> rows{view(kSpecific), view(other)};
   CHECK(fuse(rows, Fusion::gate, kPriors).ids[0] == 1);
 }
 
@@ -60,7 +62,7 @@ void the_eight_heaviest_stay_and_sum_to_one() {
   const std::vector<float> eighths(8, 0.125f);
   const Row a = row({0, 1, 2, 3, 4, 5, 6, 7}, eighths, 0.125f);
   const Row b = row({7, 8, 9, 10, 11, 12, 13, 14}, eighths, 0.125f);
-  const std::array<const Row*, 2> rows{&a, &b};
+  const std::array<RowView, 2> rows{view(a), view(b)};
   const Candidates c = fuse(rows, Fusion::uniform, kPriors);
   CHECK(c.count == 8 && c.ids[0] == 7);
   for (int i = 1; i < 8; ++i) CHECK(c.ids[i] == i - 1);

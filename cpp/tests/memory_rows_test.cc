@@ -29,10 +29,10 @@ void a_row_is_a_softmax() {
   const std::vector<std::int32_t> ids{5, 3};
   const std::vector<float> even{1.5f, 1.5f};
   const Row row = *make_row(ids, even);
-  CHECK(row.size() == 2 && row.ids[2] == -1);
-  CHECK(row.probs[0] == 0.5f && row.probs[1] == 0.5f && row.probs[2] == 0.0f);
+  CHECK(row.best.size() == 2 && row.best.ids[2] == -1);
+  CHECK(row.best.probs[0] == 0.5f && row.best.probs[1] == 0.5f && row.best.probs[2] == 0.0f);
   CHECK(std::abs(row.confidence - 0.5f) < 1e-7f);
-  CHECK(row_problem(row).empty());
+  CHECK(row_problem(row.best, row.confidence).empty());
 
   const float infinity = std::numeric_limits<float>::infinity();
   CHECK(!make_row(ids, std::vector<float>{infinity, 0.0f}));
@@ -60,7 +60,7 @@ void a_map_holds_the_last_keys_written() {
       if (written.size() > max_rows) written.pop_front();
       if (step % 10 == 0) CHECK(map.check_integrity().empty());
       CHECK(map.size() == written.size());
-      CHECK(map.find(key) != nullptr);
+      CHECK(map.find(key));
     }
     const auto rows = map.export_rows();
     for (std::size_t i = 0; i < rows.size(); ++i) CHECK(rows[i].key == written[i]);
@@ -74,10 +74,10 @@ void the_first_write_of_a_pass_wins() {
   map.begin_pass();
   map.put_first(4, first);
   map.put_first(4, second);
-  CHECK(map.find(4)->ids == first.ids);
+  CHECK(map.find(4).best->ids == first.best.ids);
   map.begin_pass();
   map.put_first(4, second);
-  CHECK(map.find(4)->ids == second.ids);
+  CHECK(map.find(4).best->ids == second.best.ids);
   CHECK_REFUSED(map.put(std::uint64_t{1} << 21, first));
 }
 
@@ -108,7 +108,7 @@ void an_import_is_all_or_nothing() {
   rows.push_back(rows.front());
   CHECK_REFUSED(map.import_rows(rows));
   rows.back().key = 4;
-  rows.back().row.probs[0] = 2.0f;
+  rows.back().row.best.probs[0] = 2.0f;
   CHECK_REFUSED(map.import_rows(rows));
   CHECK(map.size() == 1 && map.check_integrity().empty());
 }

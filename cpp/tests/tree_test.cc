@@ -20,10 +20,10 @@ struct World {
 
   World() {
     const auto put = [&](std::uint64_t key, std::vector<std::int32_t> ids, std::vector<float> p) {
-      Row row{1.0f, {}, {}};
-      row.ids.fill(-1);
-      std::copy(ids.begin(), ids.end(), row.ids.begin());
-      std::copy(p.begin(), p.end(), row.probs.begin());
+      Row row{{}, 1.0f};
+      row.best.ids.fill(-1);
+      std::copy(ids.begin(), ids.end(), row.best.ids.begin());
+      std::copy(p.begin(), p.end(), row.best.probs.begin());
       u.put(key, row);
     };
     put(0, {1, 2}, {0.75f, 0.25f});

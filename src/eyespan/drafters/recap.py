@@ -372,6 +372,7 @@ class RecapSession:
     ) -> None:
         config = self._config = drafter.config
         self._rules = drafter.rules
+        self._occurrence = _core.Occurrence[config.suffix_occurrence]
         self._media = _core.TokenSet(drafter.vocab_size, sorted(request.media_ids))
         self._eos = _core.TokenSet(drafter.vocab_size, sorted(request.eos_ids))
         self._memory = _core.Memory(u, c, g)
@@ -440,8 +441,7 @@ class RecapSession:
         if not config.suffix_tokens:
             return empty_ints(), 1.0
         new = prefix[self._indexed :]
-        occurrence = _core.Occurrence[config.suffix_occurrence]
-        length, end = self._text.match(occurrence, extra=new, media=self._media)
+        length, end = self._text.match(self._occurrence, extra=new, media=self._media)
         if length < config.suffix_min_match:
             return empty_ints(), 1.0
         tokens = self._text.continuation(
