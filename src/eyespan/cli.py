@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -60,6 +61,9 @@ def run(args: Sequence[str] | None = None) -> int:
         text = error.format_message() if isinstance(error, typer.TyperException) else str(error)
         _complain(text)
         return 2
+    except OSError as error:  # a folder that may not be read, a disk that is gone
+        _complain(str(error))
+        return 2
     except typer.Abort:
         return 130
     return code if isinstance(code, int) else 0
@@ -76,7 +80,13 @@ def _complain(text: str) -> None:
 
 
 def _keep_quiet() -> None:
-    """Keep other libraries' remarks off the terminal; settings that a user made are left alone."""
+    """Keep other libraries' remarks off the terminal; settings that a user made are left alone.
+
+    Streams that cannot write a character write a replacement instead of failing.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     if not sys.warnoptions:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import eyespan
+from eyespan.cli import run
 from eyespan.generation import Engine
 from eyespan.testing import tiny_images
 from eyespan.types import Generation
@@ -226,3 +230,24 @@ def test_help_has_examples_and_needs_no_model(shell: Shell) -> None:
 
 def test_version(shell: Shell) -> None:
     assert shell("--version").out == f"eyespan {eyespan.__version__}\n"
+
+
+def test_a_name_that_is_no_text_can_be_recorded_and_resumed(
+    shell: Shell, tiny_folder: Path, pictures: Path, tmp_path: Path
+) -> None:
+    odd = pictures / os.fsdecode(b"\xff.png")
+    odd.write_bytes((pictures / "0.png").read_bytes())
+    out = tmp_path / "out.jsonl"
+    command = ("generate", "-m", tiny_folder, "-n", 2, "--images", f"{pictures}/[!0-9].png")
+    assert shell(*command, "--out", out, "Hi").code == 0
+    assert "all 1 pictures" in " ".join(shell(*command, "--out", out, "Hi").err.split())
+
+
+def test_an_ascii_terminal_gets_replacements(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert run(["generate", "-m", str(tiny_folder), "-n", "9", "Hi"]) == 0
+    stream.flush()
+    assert stream.buffer.getvalue().isascii()  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from eyespan.errors import EyespanError, OutputError
 from eyespan.verbs import console
-from eyespan.verbs.files import drop_half_line, pictures_of
+from eyespan.verbs.files import drop_half_line, name_of, pictures_of
 from eyespan.verbs.options import Setup
 from eyespan.verbs.results import Results, as_line
 
@@ -67,12 +67,12 @@ class Batch:
         """
         pictures, notes = pictures_of(pattern), console.notes()
         with ExitStack() as stack:
-            names = [str(picture) for picture in pictures]
+            names = [name_of(picture) for picture in pictures]
             results = Results(out, self._settings(), names) if out else None
             if results:
                 stack.callback(results.close)
             done = results.done if results else set()
-            todo = [picture for picture in pictures if str(picture) not in done]
+            todo = [picture for picture in pictures if name_of(picture) not in done]
             if not todo:
                 notes.print(f"all {len(pictures)} pictures have their answers in {out}")
                 return 0
@@ -127,13 +127,13 @@ class Batch:
             raise
         except EyespanError as error:
             self.tally.failed += 1
-            return {"type": "error", "image": str(picture), "error": str(error)}
+            return {"type": "error", "image": name_of(picture), "error": str(error)}
         self.tally.answered += 1
         self.tally.tokens += len(result.token_ids)
         self.tally.forwards += result.forwards
         return {
             "type": "answer",
-            "image": str(picture),
+            "image": name_of(picture),
             "text": result.text,
             "finish": result.finish,
             "tokens": len(result.token_ids),

@@ -4,6 +4,7 @@ before a model is loaded.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import glob, has_magic
@@ -35,6 +36,11 @@ def pictures_of(pattern: str) -> list[Path]:
             todo="Check the path.",
         )
     return files
+
+
+def name_of(picture: Path) -> str:
+    """A picture's path as JSON can hold it: bytes that are no text become replacement marks."""
+    return os.fsencode(picture).decode(errors="replace")
 
 
 def check_writable(file: Path | None, what: str) -> None:

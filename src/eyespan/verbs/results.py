@@ -105,5 +105,6 @@ _BEGIN = b'{"type": "run"'
 
 
 def as_line(line: Mapping[str, Any]) -> str:
-    """One JSON line."""
-    return json.dumps(line, ensure_ascii=False) + "\n"
+    """One JSON line; what UTF-8 cannot hold (bytes of a file's name) becomes a question mark."""
+    text = json.dumps(line, ensure_ascii=False)
+    return text.encode(errors="replace").decode() + "\n"
