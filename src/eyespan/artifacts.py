@@ -22,10 +22,12 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from eyespan._core import RowMap
 from eyespan.errors import InputError, OutputError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+ROWS_KIND = "row memory"
 LARGEST_MANIFEST = 1 << 20
 
 Tensors = Mapping[str, npt.NDArray[Any]]
@@ -51,7 +53,7 @@ def write_artifact(
 
     Args:
         path: its folder; made when missing.
-        kind: what it is, e.g. "recap-memory"; `read_artifact` asks for the same.
+        kind: what it is; `read_artifact` asks for the same.
         about: JSON-ready facts that a reader must check before use.
         tensors: arrays by name.
 
@@ -110,6 +112,51 @@ def read_artifact(path: str | os.PathLike[str], *, kind: str) -> Artifact:
     except (SafetensorError, ValueError, KeyError) as error:
         raise _unusable(folder, kind, f"'{name}' is not safetensors ({error})") from error
     return Artifact(manifest["about"], tensors)
+
+
+def write_rows(path: str | os.PathLike[str], rows: RowMap, *, vocab_size: int) -> None:
+    """Write a prediction memory.
+
+    Args:
+        path: its folder; made when missing.
+        rows: the map to save.
+        vocab_size: ids of the target that the rows came from.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    keys, ids, probs, confidences = rows.export_rows()
+    write_artifact(
+        path,
+        kind=ROWS_KIND,
+        about={"order": rows.order, "rows": len(rows), "vocab_size": vocab_size},
+        tensors={"keys": keys, "ids": ids, "probs": probs, "confidences": confidences},
+    )
+
+
+def read_rows(path: str | os.PathLike[str], rows: RowMap, *, vocab_size: int) -> None:
+    """Replace the content of a map by a saved one.
+
+    Args:
+        path: its folder.
+        rows: an empty map; more rows than it holds lose the least recently written ones.
+        vocab_size: ids of the target that will read the rows.
+
+    Raises:
+        InputError: damaged, or of another vocabulary or order; `rows` is then as it was.
+    """
+    saved = read_artifact(path, kind=ROWS_KIND)
+    expected = {"order": rows.order, "vocab_size": vocab_size}
+    try:
+        for name, needed in expected.items():
+            if saved.about.get(name) != needed:
+                raise ValueError(f"{name} is {saved.about.get(name)!r}, not {needed}")
+        tensors = saved.tensors
+        if tensors["ids"].max(initial=0) >= vocab_size:
+            raise ValueError("a row holds ids past the vocabulary")
+        rows.import_rows(tensors["keys"], tensors["ids"], tensors["probs"], tensors["confidences"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unusable(Path(path), ROWS_KIND, str(error)) from error
 
 
 def _read_manifest(folder: Path, kind: str) -> dict[str, Any]:

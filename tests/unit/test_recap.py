@@ -284,7 +284,7 @@ def edit_manifest(folder: Path, **changes: object) -> None:
         (lambda f: edit_manifest(f, format=99), "format 99"),
         (lambda f: edit_manifest(f, kind="drafter"), "'drafter'"),
         (lambda f: edit_manifest(f, file="../x.safetensors"), "beside it"),
-        (lambda f: edit_manifest(f, about={"vocab_size": 7}), "7 ids"),
+        (lambda f: edit_manifest(f, about={"order": 1, "vocab_size": 7}), "vocab_size is 7"),
     ],
 )
 def test_a_damaged_memory_is_refused_and_nothing_is_lost(
@@ -302,7 +302,7 @@ def test_a_damaged_memory_is_refused_and_nothing_is_lost(
 
 def test_a_memory_of_another_target_or_scope_is_refused(tmp_path: Path) -> None:
     drafter, folder = saved(tmp_path)
-    with pytest.raises(InputError, match="39 ids"):
+    with pytest.raises(InputError, match="vocab_size is 40, not 39"):
         Recap(vocab_size=39).load(folder)
     with pytest.raises(InputError, match="no such scope"):
         drafter.save(tmp_path / "b", scope="b")

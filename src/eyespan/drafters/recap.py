@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 
 from eyespan import _core
-from eyespan.artifacts import read_artifact, write_artifact
+from eyespan.artifacts import read_rows, write_rows
 from eyespan.drafters.base import Ask, Session
 from eyespan.errors import ConfigError, InputError, unknown_name
 from eyespan.types import (
@@ -50,7 +50,6 @@ PRIORS: dict[str, tuple[float, float, float]] = {
     "sharp": (0.85, 0.10, 0.05),
 }
 ORIGINS = ("recap", "suffix")
-MEMORY_KIND = "recap-memory"
 INDEXED_ROWS = 2048
 """Rows a root fallback may search (appendix H)."""
 
@@ -275,13 +274,7 @@ class Recap:
                 needed="a scope that has served a request under this drafter is needed",
                 todo="Run a request first; persist='request' keeps nothing to save.",
             )
-        keys, ids, probs, confidences = self._scopes[scope].export_rows()
-        write_artifact(
-            path,
-            kind=MEMORY_KIND,
-            about={"vocab_size": self.vocab_size, "row_size": ROW_SIZE, "rows": len(keys)},
-            tensors={"keys": keys, "ids": ids, "probs": probs, "confidences": confidences},
-        )
+        write_rows(path, self._scopes[scope], vocab_size=self.vocab_size)
 
     def load(self, path: str | os.PathLike[str], scope: str | None = None) -> None:
         """Replace U of one scope by a saved one.
@@ -289,24 +282,8 @@ class Recap:
         Raises:
             InputError: damaged, or of another vocabulary; the memory is then as it was.
         """
-        saved = read_artifact(path, kind=MEMORY_KIND)
         u = self._new_map(1)
-        try:
-            if saved.about.get("vocab_size") != self.vocab_size:
-                raise ValueError(f"rows for {saved.about.get('vocab_size')} ids")
-            keys, ids, probs, confidences = (
-                saved.tensors[name] for name in ("keys", "ids", "probs", "confidences")
-            )
-            if keys.size and (keys.max() >= self.vocab_size or ids.max() >= self.vocab_size):
-                raise ValueError("ids past the vocabulary")
-            u.import_rows(keys, ids, probs, confidences)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"loading the memory in '{os.fspath(path)}'",
-                found=str(error),
-                needed=f"rows of a target with {self.vocab_size} ids are needed",
-                todo="Load a memory saved with this target; nothing was changed.",
-            ) from error
+        read_rows(path, u, vocab_size=self.vocab_size)
         self._keep(scope, u)
 
     def _maps(
