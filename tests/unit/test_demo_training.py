@@ -12,6 +12,7 @@ from eyespan.demo.canvas import CHARS
 from eyespan.demo.data import Batch, Encoder, batches, collate
 from eyespan.demo.dense import NOTHING, DenseLabels, Labeller
 from eyespan.demo.generator import SUBJECTS, training_sample
+from eyespan.demo.guide import NOWHERE, places
 from eyespan.demo.lexicon import all_words
 from eyespan.demo.model import DemoConfig, build_model, grow, seed_neighbours, seed_positions
 from eyespan.demo.optim import orthogonalise
@@ -19,7 +20,7 @@ from eyespan.demo.tokenizer import PIECE, VOCAB_SIZE, build_tokenizer
 from eyespan.demo.train import TrainConfig, Trainee
 
 TINY = DemoConfig(
-    text_layers=2, text_width=32, text_inner=48, text_heads=2, tower_layers=1, tower_width=32
+    text_layers=4, text_width=32, text_inner=48, text_heads=2, tower_layers=1, tower_width=32
 )
 WEIGHTS = dict.fromkeys(SUBJECTS, 1.0)
 
@@ -54,14 +55,14 @@ def test_growth_keeps_every_output(trainee: Trainee) -> None:
     ids = torch.randint(5, 200, (2, 9))
     with torch.inference_mode():
         before = model(input_ids=ids).logits
-        grown = grow(model, 6).eval()
-        assert grown.config.text_config.num_hidden_layers == 6
+        grown = grow(model, 12).eval()
+        assert grown.config.text_config.num_hidden_layers == 12
         assert torch.equal(grown(input_ids=ids).logits, before)
 
 
 def test_growth_to_no_multiple_is_refused(trainee: Trainee) -> None:
-    with pytest.raises(ValueError, match="ask for 4 or 6"):
-        grow(trainee.model, 5)
+    with pytest.raises(ValueError, match="ask for 8 or 12"):
+        grow(trainee.model, 10)
 
 
 def test_turns_asked_apart_score_as_if_each_were_alone(
@@ -121,6 +122,41 @@ def test_labels_spell_the_page(tokenizer: PreTrainedTokenizerFast) -> None:
     for run in page.runs:
         drawn = "".join(CHARS[int(code)] for code in rows[run.row, run.col :])
         assert drawn.startswith(run.text)
+
+
+def test_guided_places_are_where_the_text_stands(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Most picture tokens have a place, and the patch there is labelled with that very token."""
+    backend = tokenizer.backend_tokenizer
+    placed = agreed = shown = 0
+    for index in range(12):
+        sample = training_sample(2, index, {**WEIGHTS, "scene": 0.0})
+        label = Labeller(backend)([sample.page])
+        for turn in sample.turns:
+            written = backend.encode(turn.answer, add_special_tokens=False)
+            for token, at, patch in zip(
+                written.ids,
+                written.offsets,
+                places(turn, sample.page, written.offsets),
+                strict=True,
+            ):
+                shown += any(start <= at[0] < end for start, end in turn.picture_spans)
+                if patch != NOWHERE:
+                    placed += 1
+                    agreed += token in label.tokens[0, patch, :2].flatten().tolist()
+    assert placed > 0.85 * shown
+    assert agreed == placed
+
+
+def test_guided_heads_keep_their_scores_when_the_model_grows(
+    trainee: Trainee, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    row = Encoder(tokenizer.backend_tokenizer)(training_sample(0, 5, WEIGHTS))
+    batch = collate([row], Labeller(tokenizer.backend_tokenizer))
+    with torch.inference_mode():
+        before = trainee.losses(batch, language=True, dense=True)
+        after = Trainee(grow(trainee.model, 12)).losses(batch, language=True, dense=True)
+    for name in ("own_loss", "next_loss"):
+        assert torch.allclose(before[name], after[name], atol=1e-5)
 
 
 def test_the_towers_seeded_heads_look_at_the_neighbours() -> None:

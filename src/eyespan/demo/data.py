@@ -11,6 +11,7 @@ from torch import Tensor
 
 from eyespan.demo.dense import NOTHING, DenseLabels, Labeller
 from eyespan.demo.generator import training_sample
+from eyespan.demo.guide import NOWHERE, places
 from eyespan.demo.model import PATCHES
 from eyespan.demo.samples import Kind, Sample
 from eyespan.demo.tokenizer import ASSISTANT, END, IMAGE, USER
@@ -27,6 +28,7 @@ class Batch:
     targets: Tensor  # [B, L] the token each position must predict; NOTHING outside answers
     positions: Tensor  # [B, L]
     visible: Tensor  # [B, 1, L, L] True where the query (third axis) may look
+    sources: Tensor  # [B, L] patch on which an answer's token stands, or NOWHERE
     subjects: tuple[Kind, ...]
     dense: DenseLabels
 
@@ -40,6 +42,7 @@ class Row:
     targets: list[int]
     positions: list[int]
     segments: list[int]
+    sources: list[int]
 
 
 def to_pixels(samples: list[Sample]) -> Tensor:
@@ -65,15 +68,20 @@ class Encoder:
         user, assistant, end = (self._special[token] for token in (USER, ASSISTANT, END))
         ids = [user, *([self._special[IMAGE]] * PATCHES if with_image else [])]
         prefix = len(ids)
-        row = Row(sample, ids, [NOTHING] * prefix, list(range(prefix)), [0] * prefix)
+        row = Row(
+            sample, ids, [NOTHING] * prefix, list(range(prefix)), [0] * prefix, [NOWHERE] * prefix
+        )
         for index, turn in enumerate(sample.turns):
             again = [user] if index and not apart else []
             prompt = [*again, *self._encode(turn.question), end, assistant]
-            answer = [*self._encode(turn.answer), end]
+            written = self._tokenizer.encode(turn.answer, add_special_tokens=False)
+            answer = [*written.ids, end]
+            sources = places(turn, sample.page, written.offsets)
             first = prefix if apart else len(ids)
             row.positions.extend(range(first, first + len(prompt) + len(answer)))
             row.segments.extend([index + 1 if apart else 0] * (len(prompt) + len(answer)))
             ids += prompt + answer
+            row.sources.extend([NOWHERE] * len(prompt) + sources + [NOWHERE])
             row.targets.extend([NOTHING] * (len(prompt) - 1) + answer + [NOTHING])
         return row
 
@@ -125,6 +133,7 @@ def collate(rows: list[Row], labeller: Labeller) -> Batch:
         targets=padded([row.targets for row in rows], NOTHING),
         positions=padded([row.positions for row in rows], 0),
         visible=(seen & torch.ones(length, length, dtype=torch.bool).tril())[:, None],
+        sources=padded([row.sources for row in rows], NOWHERE),
         subjects=tuple(sample.subject for sample in samples),
         dense=labeller([sample.page for sample in samples]),
     )

@@ -24,6 +24,7 @@ _COLORS: Final = {word: index + 1 for index, word in enumerate(lexicon.COLORS)}
 _SHAPES: Final = {word: index + 1 for index, word in enumerate(lexicon.SHAPES)}
 _PIECE: Final = re.compile(PIECE)
 _ROW: Final = COLS // 2  # patches in a row
+VISUAL_NORM: Final = 4.0  # of a visual token; far above it, text layers could not change one
 _AHEAD: Final = 2  # patches to the right whose characters a patch must name too
 
 
@@ -103,6 +104,7 @@ class DenseHeads(nn.Module):
         self.chars = nn.Linear(tower_width, 2 * len(CHARS))
         self.ahead = nn.Linear(tower_width, 2 * _AHEAD * len(CHARS))
         self.shapes = nn.Linear(tower_width, len(_SIZES) + len(_COLORS) + len(_SHAPES) + 3)
+        self.place = nn.Linear(text_width, ROWS + _ROW)
         self.slots = nn.Parameter(torch.empty(3, text_width, text_width))
         for slot in self.slots:
             nn.init.orthogonal_(slot)
@@ -130,13 +132,34 @@ class DenseHeads(nn.Module):
         ink = target > 0
         out["ahead_right"] = (logits.detach()[ink].argmax(-1) == target[ink]).float().mean()
         self._shape_losses(features, labels, out)
+        out["scale_loss"] = (visual.norm(dim=-1) / VISUAL_NORM).log().square().mean()
+        visual = F.rms_norm(visual, visual.shape[-1:])  # so that nothing drives their scale up
+        parts = self.place(visual).split([ROWS, _ROW], dim=-1)
+        patches = torch.arange(PATCHES).expand(len(visual), -1)
+        places = (patches // _ROW, patches % _ROW)
+        out["place_loss"] = sum(
+            (
+                F.cross_entropy(part.flatten(0, 1), place.flatten())
+                for part, place in zip(parts, places, strict=True)
+            ),
+            start=visual.new_zeros(()),
+        )
+        out["place_right"] = (
+            torch.stack(
+                [part.argmax(-1) == place for part, place in zip(parts, places, strict=True)]
+            )
+            .all(0)
+            .float()
+            .mean()
+        )
+        direct = (visual @ table.T).log_softmax(-1)
         for slot, name in enumerate(("left", "right", "before")):
             chosen = labels.tokens[:, :, slot, 0] != NOTHING
             logits = visual[chosen] @ self.slots[slot].T @ table.T
             forms = labels.tokens[:, :, slot][chosen]
-            picked = logits.gather(1, forms)
-            picked[:, 1] = picked[:, 1].masked_fill(forms[:, 0] == forms[:, 1], float("-inf"))
-            out[f"{name}_loss"] = (logits.logsumexp(-1) - picked.logsumexp(-1)).mean()
+            out[f"{name}_loss"] = -_either(logits.log_softmax(-1), forms).mean()
+            if name != "before":
+                out[f"direct_{name}_loss"] = -0.5 * _either(direct[chosen], forms).mean()
             best = logits.detach().argmax(-1, keepdim=True)
             out[f"{name}_right"] = (best == forms).any(-1).float().mean()
         return out
@@ -156,6 +179,13 @@ class DenseHeads(nn.Module):
         out["shape_loss"] = loss
         covered = labels.shapes[chosen][:, 0] > 0
         out["shape_right"] = right[covered].float().mean()
+
+
+def _either(log_probs: Tensor, forms: Tensor) -> Tensor:
+    """Log-probability of either spelling: [N] from [N, V] and [N, 2]."""
+    picked = log_probs.gather(1, forms)
+    same = torch.stack([torch.zeros_like(forms[:, 0]), forms[:, 0] == forms[:, 1]], 1).bool()
+    return picked.masked_fill(same, float("-inf")).logsumexp(-1)
 
 
 def _chars_ahead(chars: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ from eyespan.demo.canvas import SIDE
 
 PATCH = 16  # pixels: two characters
 PATCHES = (SIDE // PATCH) ** 2  # 144 visual tokens
+SHALLOW = 4  # text layers until the model is grown
+_ROPE_THETA = 1e6  # leaves most of a head free of position, to match words by
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,8 +26,8 @@ class DemoConfig:
     text_layers: int = 12
     text_width: int = 256
     text_inner: int = 640
-    text_heads: int = 8
-    tower_layers: int = 4
+    text_heads: int = 4
+    tower_layers: int = 5
     tower_width: int = 192
     tower_heads: int = 4
 
@@ -42,6 +44,7 @@ def build_model(
         num_attention_heads=config.text_heads,
         num_key_value_heads=config.text_heads,
         max_position_embeddings=2048,
+        rope_parameters={"rope_type": "default", "rope_theta": _ROPE_THETA},
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=end_id,
@@ -93,7 +96,7 @@ def place_mask(gradient: Tensor) -> Tensor:
 
 
 def seed_neighbours(model: LlavaForConditionalGeneration, gain: float = 2.2) -> None:
-    """Point three heads of every tower layer but the first at patches to the right and left.
+    """Point most heads of every tower layer but the first at patches to the right and left.
 
     A word is several patches wide, so reading one needs just this attention; it is a rotation of
     the waves of `seed_positions`, and training is free to change it.
@@ -103,7 +106,7 @@ def seed_neighbours(model: LlavaForConditionalGeneration, gain: float = 2.2) -> 
     waves = half // 4
     kept = torch.linspace(0, waves - 1, size // 4).round().long()
     turn = _frequencies(waves)[kept]
-    reach = ((1, 2, 3), (1, 2, 3), (1, -1, -2))
+    reach = ((1, 2, 3), (1, 2, 3), (1, -1, -2), (-1, -2, -3, -4))
     for layer, offsets in zip(model.model.vision_tower.encoder.layers[1:], reach, strict=False):
         for head, offset in enumerate(offsets[: config.num_attention_heads]):
             query = torch.zeros(size, config.hidden_size)
@@ -128,6 +131,36 @@ def seed_neighbours(model: LlavaForConditionalGeneration, gain: float = 2.2) -> 
 def _frequencies(waves: int) -> Tensor:
     """Evenly spaced below half a turn a patch: sums of such waves peak at one place only."""
     return (torch.arange(waves) + 0.5) * torch.pi / waves
+
+
+def seed_copying(
+    model: LlavaForConditionalGeneration, before: Tensor, layers: tuple[int, ...], gain: float = 2.0
+) -> None:
+    """Start two heads of some text layers as readers: from a word to the patch that follows it.
+
+    `before`, [D, D], maps a visual token to the embedding of the word before its own, so a key made
+    with it meets the query of that word. Values are copied as they are: visual tokens are trained
+    to lie near the embedding of their own word. Only slowly turning pairs of the rotary embedding
+    take part.
+    """
+    config = model.config.text_config
+    width, heads = config.hidden_size, config.num_attention_heads
+    size = width // heads
+    pairs = torch.arange(size * 7 // 32, size // 2)
+    slow = torch.cat([pairs, pairs + size // 2])
+    before = before / before.norm(dim=1).mean()
+    for layer in layers:
+        attention = model.model.language_model.layers[layer].self_attn
+        for head in range(heads // 2):
+            frame = torch.linalg.qr(torch.randn(width, size)).Q.T
+            rows = slice(head * size, (head + 1) * size)
+            query = torch.zeros(size, width)
+            query[slow] = gain * frame[: len(slow)]
+            with torch.no_grad():
+                attention.q_proj.weight[rows] = query
+                attention.k_proj.weight[rows] = query @ before
+                attention.v_proj.weight[rows] = frame
+                attention.o_proj.weight[:, rows] = 0.5 * frame.T
 
 
 def seed_embeddings(model: LlavaForConditionalGeneration, tokenizer: Tokenizer, seed: int) -> None:

@@ -30,11 +30,14 @@ from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 from eyespan.demo.data import Batch, batches
 from eyespan.demo.dense import NOTHING, DenseHeads, total_loss
 from eyespan.demo.generator import SUBJECTS
+from eyespan.demo.guide import Guide
 from eyespan.demo.model import (
+    SHALLOW,
     DemoConfig,
     build_model,
     grow,
     place_mask,
+    seed_copying,
     seed_embeddings,
     seed_neighbours,
     seed_positions,
@@ -45,7 +48,7 @@ from eyespan.demo.tokenizer import END, IMAGE, PAD, build_tokenizer
 
 STAGES: Final = ("tower", "language", "deep", "blind")
 _BEFORE: Final = {"language": "tower", "deep": "language"}
-_SHALLOW: Final = 4  # text layers until the model is grown
+_COPYING: Final = (1, 2)  # of these, the ones that start with heads that copy the next word
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +65,7 @@ class TrainConfig:
     warmup: int = 30  # steps
     decay: float = 0.4  # last share of the steps, over which the rate falls to zero
     dense_weight: float = 0.1
+    guide_weight: float = 0.3
     word_pages: float = 0.0  # share of pages of words without a question
     kinds: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0, 1.0)  # shares in the order of SUBJECTS
     save_every: int = 100
@@ -85,6 +89,7 @@ class Trainee(nn.Module):
         self.heads = DenseHeads(vision.hidden_size, text.hidden_size)
         patches = model.model.vision_tower.embeddings.patch_embedding
         patches.weight.register_hook(place_mask)
+        self.guide = Guide(model.model.language_model)
 
     def see(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Tower features [B, PATCHES, T] and visual tokens [B, PATCHES, D]."""
@@ -110,6 +115,8 @@ class Trainee(nn.Module):
                 position_ids=batch.positions,
                 use_cache=False,
             ).last_hidden_state
+            if dense:
+                out |= self.guide.losses(batch.sources)
             chosen = batch.targets != NOTHING
             logits = hidden[chosen] @ table.T
             out["answer"] = F.cross_entropy(logits, batch.targets[chosen], reduction="none")
@@ -120,7 +127,12 @@ class Trainee(nn.Module):
 def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str | int]]:
     with safe_open(path.with_suffix(".safetensors"), framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    return tensors, json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    return tensors, _load_meta(path)
+
+
+def _load_meta(path: Path) -> dict[str, str | int]:
+    meta: dict[str, str | int] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    return meta
 
 
 def load_trainee(path: Path, tokenizer: PreTrainedTokenizerFast) -> Trainee:
@@ -155,8 +167,10 @@ def _start(config: TrainConfig, tokenizer: PreTrainedTokenizerFast) -> Trainee:
         config.out / _BEFORE[config.stage] if config.stage in _BEFORE else None
     )
     if before is None:
-        return new_trainee(tokenizer, _SHALLOW)
+        return new_trainee(tokenizer, SHALLOW)
     trainee = load_trainee(before, tokenizer)
+    if config.stage == "language" and _load_meta(before)["stage"] == "tower":
+        seed_copying(trainee.model, trainee.heads.slots[2].detach(), layers=_COPYING)
     full = DemoConfig().text_layers
     if config.stage == "deep" and trainee.model.config.text_config.num_hidden_layers < full:
         heads = trainee.heads
@@ -211,7 +225,9 @@ def train(config: TrainConfig, console: Console) -> None:
             parts = trainee.losses(batch, language=language, dense=dense)
             loss = total_loss(parts) if dense else torch.zeros(())
             if language:
-                loss = parts["answer"].mean() + config.dense_weight * loss
+                guided = parts["own_loss"] + parts["next_loss"] if dense else torch.zeros(())
+                loss = config.dense_weight * (loss - guided) + config.guide_weight * guided
+                loss = loss + parts["answer"].mean()
             loss.backward()  # type: ignore[no-untyped-call]
             norm = optimizer.step(config.rate(step))
             meter.add(step, parts, batch, norm)
@@ -294,6 +310,7 @@ def main() -> None:
     parser.add_argument("--adam-lr", type=float, default=2e-3)
     parser.add_argument("--decay", type=float, default=0.4)
     parser.add_argument("--dense-weight", type=float, default=0.1)
+    parser.add_argument("--guide-weight", type=float, default=0.3)
     parser.add_argument("--word-pages", type=float, default=0.0)
     parser.add_argument("--kinds", type=float, nargs=len(SUBJECTS), default=(1.0,) * len(SUBJECTS))
     parser.add_argument("--save-every", type=int, default=100)
