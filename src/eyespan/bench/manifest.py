@@ -35,6 +35,11 @@ def manifest() -> dict[str, Any]:
     }
 
 
+def progress(text: str) -> None:
+    """A line on stderr, so that a run in the background can be followed in its log."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def write_json(file: Path, result: Mapping[str, Any]) -> None:
     """Write a table's rows and its manifest.
 

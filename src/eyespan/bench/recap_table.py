@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from eyespan.bench.held_out import MAX_NEW_TOKENS, Ask, asks
-from eyespan.bench.manifest import manifest, write_json
+from eyespan.bench.manifest import manifest, progress, write_json
 from eyespan.demo.picture_tokens import picture_spans
 from eyespan.drafters import make_drafter
 from eyespan.generation import Engine
@@ -66,6 +64,11 @@ class Tally:
     drafted: dict[bool, int]
     all: dict[bool, int]
 
+    @property
+    def tau(self) -> float:
+        """Tokens per forward over all answers."""
+        return self.tokens / self.forwards
+
     def share(self, picture: bool) -> float:
         """Accepted share of one class of tokens."""
         return self.drafted[picture] / max(self.all[picture], 1)
@@ -108,17 +111,16 @@ def main(
 ) -> None:
     """Print RECAP's ablations as a Markdown table."""
     target, requests = load_target(model), list(asks(count))
-    notes = Console(stderr=True)
-    tallies = {
-        name: measure(target, options, requests)
-        for name, options in track(ROWS.items(), "rows", console=notes, transient=True)
-    }
+    tallies = {}
+    for number, (name, options) in enumerate(ROWS.items(), 1):
+        tallies[name] = measure(target, options, requests)
+        progress(f"{number}/{len(ROWS)} {name}: tau {tallies[name].tau:.3f}")
     print(table(tallies, len(requests)))
     if out:
         rows = {
             name: {
                 "options": dict(ROWS[name]),
-                "tau": tally.tokens / tally.forwards,
+                "tau": tally.tau,
                 "tokens": tally.tokens,
                 "forwards": tally.forwards,
                 "template_share": tally.share(False),
@@ -140,9 +142,8 @@ def table(tallies: Mapping[str, Tally], requests: int) -> str:
         "|---|---:|---:|---:|",
     ]
     for name, tally in tallies.items():
-        tau = tally.tokens / tally.forwards
         shares = f"{tally.share(False):.1%} | {tally.share(True):.1%}"
-        lines.append(f"| {name} | {tau:.3f} | {shares} |")
+        lines.append(f"| {name} | {tally.tau:.3f} | {shares} |")
     return "\n".join(lines)
 
 

@@ -18,12 +18,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from eyespan.bench.clock import Race, Side, engine_side, race
 from eyespan.bench.held_out import MAX_NEW_TOKENS, Ask, asks
-from eyespan.bench.manifest import manifest, write_json
+from eyespan.bench.manifest import manifest, progress, write_json
 from eyespan.bench.stock import stock_side
 from eyespan.generation import Engine
 from eyespan.target import load_target
@@ -120,15 +118,18 @@ def main(
     drafter: Annotated[str, typer.Option(help="Which drafter races.")] = "recap",
 ) -> None:
     """Print speeds by kind of picture as a Markdown table."""
-    field, notes = Field(load_target(model), drafter), Console(stderr=True)
-    for ask in track(
-        list(asks(WARM_UP_SAMPLES, seed=WARM_UP_SEED)), "warm-up", console=notes, transient=True
-    ):
+    field = Field(load_target(model), drafter)
+    progress("warming up")
+    for ask in asks(WARM_UP_SAMPLES, seed=WARM_UP_SEED):
         field.run(ask)
     field.reset()
     races: dict[str, list[Race]] = defaultdict(list)
-    for ask in track(list(asks(count)), "requests", console=notes, transient=True):
-        races[ask.kind].append(field.run(ask))
+    requests = list(asks(count))
+    for number, ask in enumerate(requests, 1):
+        found = field.run(ask)
+        races[ask.kind].append(found)
+        speed = found.speed("auto")
+        progress(f"{number}/{len(requests)} {ask.name}: S {f'{speed:.2f}' if speed else '-'}")
     rows = {kind: summarise(found) for kind, found in races.items()}
     rows["all"] = summarise([one for found in races.values() for one in found])
     print(table(rows))

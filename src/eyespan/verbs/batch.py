@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from eyespan.errors import EyespanError, OutputError
+from eyespan.errors import ConfigError, EyespanError, OutputError
 from eyespan.verbs import console
 from eyespan.verbs.files import drop_half_line, name_of, pictures_of
 from eyespan.verbs.options import Setup
@@ -120,10 +120,12 @@ class Batch:
         return False
 
     def _answer(self, engine: Engine, picture: Path) -> dict[str, Any]:
-        """One picture's line. A fault of the picture is its answer; a full disk is not."""
+        """One picture's line. A fault of the picture is its answer; a wrong option is not, nor is a
+        full disk.
+        """
         try:
             result = engine.generate(self.prompt, [picture], **self.asked)
-        except OutputError:
+        except (ConfigError, OutputError):
             raise
         except EyespanError as error:
             self.tally.failed += 1

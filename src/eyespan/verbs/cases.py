@@ -76,7 +76,7 @@ def read_cases(file: Path) -> list[Case]:
             images = [file.parent / name for name in line.get("images", [])]
             if not isinstance(line["prompt"], str) or set(line) - {"prompt", "images"}:
                 raise TypeError
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise _bad_inputs(file, f"line {number} is something else") from None
         cases.append(Case(f"line {number}", line["prompt"], images))
     if not cases:

@@ -46,10 +46,12 @@ def demo(trace: options.TraceOption = None) -> None:
     Takes about a minute on one CPU core.
     """
     check_writable(trace, "trace file")
-    pictures = _chosen(showcase())
+    pictures, others = _chosen(showcase())
     out = console.answers()
     engines = _engines(options.Setup(model="demo").load_target())
     started = perf_counter()
+    with console.waiting("warming up on other pictures"):
+        _warm_up(engines["auto"], others)
     first = pictures[0]
     out.print(Text(f"{first.path}\n").append(f"> {first.question}\n", "bold"), soft_wrap=True)
     result, origins = stream_answer(
@@ -81,10 +83,20 @@ def demo(trace: options.TraceOption = None) -> None:
         raise typer.Exit(1)
 
 
-def _chosen(pictures: Sequence[Showcase]) -> list[Showcase]:
-    """One picture of each kind that is shown, in order."""
-    by_kind = {picture.kind: picture for picture in reversed(pictures)}
-    return [by_kind[kind] for kind in (FIRST, *MORE) if kind in by_kind]
+def _chosen(pictures: Sequence[Showcase]) -> tuple[list[Showcase], list[Showcase]]:
+    """One picture of each kind that is shown, in order, and the other pictures of those kinds."""
+    kinds = (FIRST, *MORE)
+    shown = [next(picture for picture in pictures if picture.kind == kind) for kind in kinds]
+    return shown, [one for one in pictures if one.kind in kinds and one not in shown]
+
+
+def _warm_up(engine: Engine, pictures: Sequence[Showcase]) -> None:
+    """Let the budget rule learn what is accepted, from pictures that are not shown; the memory of
+    their words is emptied.
+    """
+    for picture in pictures:
+        engine.generate(picture.question, [picture.path], max_new_tokens=MAX_NEW_TOKENS)
+    engine.reset()
 
 
 def _engines(target: HuggingFaceTarget) -> dict[str, Engine]:

@@ -21,14 +21,14 @@ def pictures_of(pattern: str) -> list[Path]:
     Raises:
         InputError: there are none.
     """
-    folder = Path(pattern)
-    if folder.is_dir():
-        found = [file for file in folder.iterdir() if file.suffix.lower() in PICTURES]
+    if os.path.isdir(pattern):  # os.path: a name that the system refuses is no folder either
+        names = [str(Path(pattern) / name) for name in _listing(pattern)]
+        names = [name for name in names if Path(name).suffix.lower() in PICTURES]
     else:
-        found = [Path(name) for name in glob(pattern, recursive=True)]
-    files = sorted(file for file in found if file.is_file())
+        names = glob(pattern, recursive=True)
+    files = sorted(Path(name) for name in names if os.path.isfile(name))
     if not files:
-        missing = not folder.exists() and not has_magic(pattern)
+        missing = not os.path.exists(pattern) and not has_magic(pattern)
         raise InputError(
             f"--images {pattern}",
             found="no such folder or file" if missing else "no picture there",
@@ -43,6 +43,18 @@ def name_of(picture: Path) -> str:
     return os.fsencode(picture).decode(errors="replace")
 
 
+def _listing(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError as error:
+        raise InputError(
+            f"--images {folder}",
+            found=error.strerror or str(error),
+            needed="a folder that can be read is needed",
+            todo="Check its permissions.",
+        ) from error
+
+
 def check_writable(file: Path | None, what: str) -> None:
     """Make sure that a file can be written later; what it holds now stays.
 
@@ -55,8 +67,8 @@ def check_writable(file: Path | None, what: str) -> None:
     """
     if file is None:
         return
-    existed = file.exists()
     with writing(file, what):
+        existed = file.exists()
         with file.open("a", encoding="utf-8"):
             pass
         if not existed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,6 +88,7 @@ def generate(
         model=model, drafter=drafter, budget=budget, dtype=dtype, device=device, option=option
     )
     _check_combination(image or [], images, out, show_drafts)
+    _check_files(image or [], out, trace)
     check_writable(trace, "trace file")
     check_writable(out, "result file")
     asked: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or [], "scope": scope}
@@ -108,7 +110,7 @@ def _check_combination(
     image: Sequence[Path], images: str | None, out: Path | None, show_drafts: bool
 ) -> None:
     """Refuse options that contradict each other."""
-    folders = [path for path in image if path.is_dir()]
+    folders = [path for path in image if os.path.isdir(path)]
     clash = (
         (bool(folders), "--image with a folder", "Use --images for a folder."),
         (bool(image) and images is not None, "--image with --images", "Use one of them."),
@@ -124,6 +126,18 @@ def _check_combination(
                 "about many pictures",
                 todo=todo,
             )
+
+
+def _check_files(image: Sequence[Path], out: Path | None, trace: Path | None) -> None:
+    """Refuse to write one file over another of the same command."""
+    taken = {os.path.realpath(path) for path in (*image, *([out] if out else ()))}
+    if trace is not None and os.path.realpath(trace) in taken:
+        raise ConfigError(
+            f"--trace {trace}",
+            found="a file that this command reads or writes already",
+            needed="a file of its own is needed",
+            todo="Choose another name for the trace.",
+        )
 
 
 def stream_answer(

@@ -103,10 +103,12 @@ def request_tree(
                 tree.add(_summary(line, steps))
         if lines[-1]["type"] != "end":
             tree.add(Text("no end: the run was interrupted", "red"))
-    except (KeyError, IndexError, TypeError) as error:
+    except InputError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise InputError(
             f"trace file {file}",
-            found=f"a line without a proper {error}",
+            found=f"a line of another shape ({error})",
             needed="lines as `--trace` writes them",
             todo="Write it again with `eyespan generate --trace FILE`.",
         ) from error

@@ -142,7 +142,12 @@ def budget_of(text: str) -> Budget:
     Raises:
         ConfigError: not a budget.
     """
-    return check_budget(int(text) if text.lstrip("-").isdecimal() else text)
+    try:
+        return check_budget(int(text))
+    except ConfigError:
+        raise
+    except ValueError:
+        return check_budget(text)
 
 
 def drafter_options(drafter: str, pairs: Sequence[str]) -> dict[str, Any]:
@@ -176,8 +181,9 @@ def _device(name: str | None) -> str | None:
     if name is None:
         return None
     try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
+        if torch.empty(0, device=name).is_meta:
+            raise RuntimeError("it holds no data")
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise ConfigError(
             f"device '{name}'",
             found="torch cannot use it on this machine",

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from eyespan.errors import ConfigError, InputError
+from eyespan.errors import ConfigError, InputError, OutputError
 from eyespan.verbs.files import writing
 
 VERSION = 1
@@ -37,6 +37,13 @@ class Results:
     """
 
     def __init__(self, file: Path, settings: Mapping[str, Any], pictures: Collection[str]) -> None:
+        if os.path.exists(file) and not os.path.isfile(file):  # replacing it would destroy it
+            raise OutputError(
+                f"result file {file}",
+                found="a device, a pipe or the like",
+                needed="a regular file is needed, so that a run can be resumed",
+                todo="Choose another --out, or leave it out for stdout.",
+            )
         self.file = file
         self._settings = json.loads(json.dumps(settings))
         lines = [
@@ -46,12 +53,14 @@ class Results:
         ]
         answered = {line["image"] for line in lines if line["type"] == "answer"}
         self.done = answered.intersection(pictures)
-        part = file.with_name(f"{file.name}.{os.getpid()}.part")
+        place = Path(os.path.realpath(file))  # a link goes on pointing to its file
+        part = place.with_name(f"{place.name}.{os.getpid()}.part")
         head = {"type": "run", "version": VERSION, "settings": self._settings}
         with writing(file, "result file"):
-            part.write_text("".join(as_line(line) for line in (head, *lines)), encoding="utf-8")
-            part.replace(file)  # an interruption leaves the old file or the whole new one
-            self._out: IO[str] = file.open("a", encoding="utf-8")
+            text = "".join(as_line(line) for line in (head, *lines))
+            part.write_text(text, "utf-8", _ESCAPED)
+            part.replace(place)  # an interruption leaves the old file or the whole new one
+            self._out: IO[str] = place.open("a", encoding="utf-8", errors=_ESCAPED)
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append one line; it has left this process when this returns.
@@ -76,8 +85,9 @@ class Results:
             parsed = [json.loads(line) for line in whole]
             head = parsed[0] if parsed else {"type": "run", "settings": self._settings}
             settings = head["settings"] if head["type"] == "run" else None
-            lines = [line for line in parsed[1:] if line["type"] and line["image"]]
-        except (ValueError, KeyError, TypeError, IndexError):
+            lines = [line for line in parsed[1:] if line["type"] and Path(line["image"])]
+            dict(settings or ())
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError):
             settings = None
         if settings is None or not (whole or _BEGIN.startswith(rest[: len(_BEGIN)])):
             raise InputError(
@@ -101,6 +111,8 @@ class Results:
                 )
 
 
+_ESCAPED = "backslashreplace"
+"""A file name of other bytes is escaped, as JSON itself would."""
 _BEGIN = b'{"type": "run"'
 
 
