@@ -84,13 +84,15 @@ class _OracleSession:
 
 
 class Broken(RandomDrafter):
-    """Fails in `propose` or `observe` from its third round on."""
+    """Fails in `begin`, or in `propose` or `observe` from its third round on."""
 
     def __init__(self, vocab: int, where: str) -> None:
         super().__init__(vocab, 0)
         self.where = where
 
     def begin(self, request: Request, prefill: Prefill) -> Session:
+        if self.where == "begin":
+            raise RuntimeError("broken on purpose")
         return _BrokenSession(self)
 
 

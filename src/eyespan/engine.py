@@ -16,7 +16,7 @@ from eyespan.drafters.base import Ask, Drafter
 from eyespan.policy import Policy
 from eyespan.sequence import Running, sources_of
 from eyespan.target.base import Prompt, Target
-from eyespan.types import DraftTree, PackedTree, Step
+from eyespan.types import DraftTree, PackedTree, Step, empty_ints
 from eyespan.verify import verify
 
 log = logging.getLogger("eyespan")
@@ -33,13 +33,17 @@ class Decoder:
 
     def __init__(self, target: Target, drafter: Drafter, policy: Policy) -> None:
         self.target, self.drafter, self.policy = target, drafter, policy
+        self._vocab_size = target.info.vocab_size
 
     def start(self, running: Running, prompt: Prompt) -> None:
         """Read the prompt, commit the first token, open the drafter's session."""
         running.state, prefill = self.target.prefill(prompt, self.drafter.needs)
         running.counters.forwards += 1
         running.emit(running.choose(prefill.next_row_ids, prefill.logits), "target")
-        running.session = self.drafter.begin(running.request, prefill)
+        try:
+            running.session = self.drafter.begin(running.request, prefill)
+        except Exception:
+            self._switch_off(running)
         running.observer.prefill(running, prefill)
 
     def step(self, batch: Sequence[Running]) -> None:
@@ -48,27 +52,25 @@ class Decoder:
         # 1 propose
         drafts = self._propose(batch)
         clock.lap("propose")
-        cuts = [self._cut(running, draft) for running, draft in zip(batch, drafts, strict=True)]
-        trees = [
-            PackedTree(*pack(cut.tokens, cut.parents, cut.scores, int(running.ids[-1])))
-            for running, cut in zip(batch, cuts, strict=True)
-        ]
+        packs = [self._pack(running, draft) for running, draft in zip(batch, drafts, strict=True)]
+        trees = [tree for _, tree, _ in packs]
         clock.lap("pack")
         # 2 forward
         states = [running.state for running in batch]
         outs = self.target.forward(states, trees, self.drafter.needs)
         clock.lap("forward")
-        for running, cut, tree, out in zip(batch, cuts, trees, outs, strict=True):
+        for running, (cut, tree, sources), out in zip(batch, packs, outs, strict=True):
             # 3 verify: the walk commits every token as it is chosen
-            prefix, sources = running.ids, sources_of(cut, tree, self.drafter.name)
+            prefix = running.ids
             verdict = verify(
                 tree,
                 choose=lambda node, r=running, o=out: r.choose(o.row_ids[node], o.logits[node]),  # type: ignore[misc]
                 emit=lambda token, node, r=running, s=sources: r.emit(token, s[node]),  # type: ignore[misc]
             )
             clock.lap("verify")
-            # 4 commit
-            self.target.keep(running.state, verdict.path)
+            # 4 commit; the newest token is no part of the cache, as in plain decoding
+            ended_by_guess = verdict.next is None
+            self.target.keep(running.state, verdict.path[:-1] if ended_by_guess else verdict.path)
             clock.lap("commit")
             # 5 refresh: the text is final by now
             step = Step(prefix, tree, out, verdict)
@@ -93,12 +95,28 @@ class Decoder:
                 self._switch_off(batch[at])
         return drafts
 
-    def _cut(self, running: Running, draft: DraftTree | None) -> DraftTree:
-        """What of a guess to send; a plain step is counted with its reason."""
-        cut, reason = self.policy.cut(draft, running)
+    def _pack(
+        self, running: Running, draft: DraftTree | None
+    ) -> tuple[DraftTree, PackedTree, list[str]]:
+        """What of a guess to send, packed, and where its nodes came from.
+
+        A plain step is counted with its reason. A guess that is no tree of this target's ids is a
+        fault of the drafter and never reaches the target.
+        """
+        root = int(running.ids[-1])
+        try:
+            cut, reason = self.policy.cut(draft, running)
+            if len(cut) and not 0 <= cut.tokens.min() <= cut.tokens.max() < self._vocab_size:
+                raise ValueError("a draft holds ids outside the target's vocabulary")
+            tree = PackedTree(*pack(cut.tokens, cut.parents, cut.scores, root))
+            sources = sources_of(cut, tree, self.drafter.name)
+        except Exception:
+            self._switch_off(running)
+            tree = PackedTree(*pack(empty_ints(), empty_ints(), None, root))
+            return DraftTree.empty(), tree, sources_of(DraftTree.empty(), tree, "")
         if reason is not None:
             running.counters.plain(reason)
-        return cut
+        return cut, tree, sources
 
     def _refresh(self, running: Running, step: Step, clock: Clock) -> None:
         """Let the session and the policy learn from what was committed."""

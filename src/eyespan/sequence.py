@@ -17,6 +17,9 @@ STAGES = ("propose", "pack", "forward", "verify", "commit", "refresh")
 Draw = Callable[[Any, Ints], int]
 """(logits [V] on the target's device, ids so far [P]) -> the target's token."""
 
+FIRST_ROOM = 1024
+"""Tokens of an answer that have room from the start."""
+
 OnToken = Callable[[int, str], "Cut | None"]
 """(committed id, "target" or the source of the guess) -> why the answer ends here, or None."""
 
@@ -90,10 +93,9 @@ class Running:
         draw: Draw | None = None,
         observer: Observer | None = None,
     ) -> None:
-        length = len(request.prompt_ids)
-        self._buffer = np.empty(length + request.max_new_tokens, np.int32)
-        self._buffer[:length] = request.prompt_ids
-        self._length = length
+        self._length = len(request.prompt_ids)
+        self._limit = self._length + request.max_new_tokens
+        self._make_room(request.prompt_ids)
         self.request, self.on_token, self.draw = request, on_token, draw
         self.observer = observer or Observer()
         self.state: Any = None
@@ -105,18 +107,20 @@ class Running:
 
     @property
     def ids(self) -> Ints:
-        """[P] committed tokens, the root last; a view that later tokens never change."""
-        return self._buffer[: self._length]
+        """[P] committed tokens, the root last; a view that neither its holder nor later tokens
+        can change.
+        """
+        return self._committed[: self._length]
 
     @property
     def output_ids(self) -> Ints:
         """[n] committed tokens of the answer."""
-        return self._buffer[len(self.request.prompt_ids) : self._length]
+        return self._committed[len(self.request.prompt_ids) : self._length]
 
     @property
     def room(self) -> int:
         """Tokens that may still be committed."""
-        return len(self._buffer) - self._length
+        return self._limit - self._length
 
     def choose(self, row_ids: Ints, logits: Any) -> int:
         """The target's token where its row is `row_ids` [K] and its logits are `logits` [V]."""
@@ -124,6 +128,8 @@ class Running:
 
     def emit(self, token: int, source: str) -> Cut | None:
         """Commit one token and say whether the answer ends with it."""
+        if self._length == len(self._buffer):
+            self._make_room(self._buffer)
         self._buffer[self._length] = token
         self._length += 1
         cut = self.on_token(token, source)
@@ -133,6 +139,14 @@ class Running:
             cut = "length"
         self.finish = cut
         return cut
+
+    def _make_room(self, ids: Ints) -> None:
+        """Copy the ids to a longer buffer; a limit may be far beyond what any answer reaches."""
+        size = min(self._limit, max(2 * len(ids), len(ids) + FIRST_ROOM))
+        self._buffer = np.empty(size, np.int32)
+        self._buffer[: len(ids)] = ids
+        self._committed = self._buffer.view()
+        self._committed.flags.writeable = False
 
 
 def sources_of(draft: DraftTree, tree: PackedTree, drafter: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from hypothesis import strategies as st
 
 from eyespan.budget import CostCurve
 from eyespan.drafters import DRAFTERS, make_drafter
-from eyespan.drafters.base import Drafter
+from eyespan.drafters.base import Ask, Drafter
 from eyespan.engine import Decoder
 from eyespan.policy import Policy
 from eyespan.sequence import Running
-from eyespan.types import Cut, Request
+from eyespan.types import Cut, DraftTree, Request
 from tests.toy_drafters import Broken, Oracle, RandomDrafter
 from tests.toys import ToyTarget
 
@@ -150,3 +151,73 @@ def test_auto_finds_the_worth_of_a_good_drafter() -> None:
     running = start(decoder, request_for(target, [3, 4], 300))
     finish(decoder, running)
     assert len(running.output_ids) / running.counters.forwards > 4.5
+
+
+def tree(tokens: Sequence[int], parents: Sequence[int], **more: Any) -> DraftTree:
+    return DraftTree(np.array(tokens, np.int32), np.array(parents, np.int32), **more)
+
+
+MALFORMED = {
+    "an id past the vocabulary": tree([16], [-1]),
+    "a negative id": tree([-1], [-1]),
+    "a parent after its child": tree([2, 3], [1, -1]),
+    "a parent that is itself": tree([2], [0]),
+    "a parent below the root": tree([2], [-5]),
+    "scores that are no numbers": tree([2], [-1], scores=np.array([np.nan], np.float32)),
+    "fewer scores than nodes": tree([2, 3], [-1, 0], scores=np.array([0.5], np.float32)),
+    "an origin without a name": tree([2], [-1], origins=np.array([7]), origin_names=("a",)),
+    "more nodes than a pack holds": tree([2] * 200, [-1] * 200),
+    "no tree at all": "a tree",
+}
+
+
+class Malformed(RandomDrafter):
+    """Its session proposes one and the same thing."""
+
+    def __init__(self, draft: Any) -> None:
+        super().__init__(16, 0)
+        self.draft = draft
+
+    def propose_many(self, asks: Sequence[Ask]) -> list[DraftTree]:
+        return [self.draft for _ in asks]
+
+
+@pytest.mark.parametrize("budget", ["fixed", "auto"])
+@pytest.mark.parametrize("what", MALFORMED)
+def test_a_malformed_draft_costs_speed_never_the_answer(what: str, budget: Any) -> None:
+    target = ToyTarget(eos_ids=frozenset())
+    drafter = Malformed(MALFORMED[what])
+    decoder = Decoder(target, drafter, Policy(budget, drafter, CURVE))  # type: ignore[arg-type]
+    running = start(decoder, request_for(target, [2, 3], 30))
+    finish(decoder, running)
+    assert running.output_ids.tolist() == target.plain([2, 3], 30)
+    if budget == "fixed":
+        assert running.counters.plain_steps["drafter fault"] == 1
+
+
+def test_a_drafter_that_cannot_begin_costs_speed_never_the_answer() -> None:
+    target = ToyTarget(eos_ids=frozenset())
+    drafter = Broken(target.vocab, "begin")
+    decoder = Decoder(target, drafter, Policy("fixed", drafter))  # type: ignore[arg-type]
+    running = start(decoder, request_for(target, [2, 3], 30))
+    finish(decoder, running)
+    assert running.output_ids.tolist() == target.plain([2, 3], 30)
+    assert running.counters.plain_steps["drafter fault"] == 1
+
+
+def test_a_drafter_cannot_write_into_the_text() -> None:
+    target = ToyTarget()
+    running = Running(request_for(target, [2, 3], 30), on_token=lambda token, source: None)
+    with pytest.raises(ValueError, match="read-only"):
+        running.ids[:] = 0
+
+
+def test_room_grows_with_the_answer() -> None:
+    target = ToyTarget(eos_ids=frozenset())
+    running = Running(request_for(target, [2, 3], 10**9), on_token=lambda token, source: None)
+    early = running.ids
+    for token in range(3000):
+        running.emit(token, "target")
+    assert running.output_ids.tolist() == list(range(3000))
+    assert early.tolist() == [2, 3]
+    assert running.room == 10**9 - 3000

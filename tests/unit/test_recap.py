@@ -348,3 +348,11 @@ def test_the_index_of_a_fallback_is_bounded() -> None:
     rows = index.rows()
     assert rows is not None
     assert rows[0].shape == (3, 8)
+
+
+@pytest.mark.parametrize("persist", ["stream", "request"])
+def test_conversations_are_forgotten_too(persist: str) -> None:
+    drafter = Recap(vocab_size=64, conversation=True, persist=persist, max_scopes=2)
+    for scope in "abcdef":
+        begin(drafter, [1, 2, 3], scope)
+    assert len(drafter._last) == 2

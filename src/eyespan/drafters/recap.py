@@ -230,7 +230,7 @@ class Recap:
         self.fixed_budget = self.config.budget
         self.extra_nodes = self.config.extra_nodes
         self._scopes: OrderedDict[str | None, _core.RowMap] = OrderedDict()
-        self._last: dict[str | None, _Contexts] = {}
+        self._last: OrderedDict[str | None, _Contexts] = OrderedDict()
 
     def begin(self, request: Request, prefill: Prefill) -> Session:
         """Open a session: the prompt's rows seed U, its text enters the suffix automaton."""
@@ -305,6 +305,9 @@ class Recap:
             _, c, g = earlier
         if self.config.conversation:
             self._last[scope] = _Contexts(request.prompt_ids, c, g)
+            self._last.move_to_end(scope)
+            while len(self._last) > self.config.max_scopes:
+                self._last.popitem(last=False)
         return u, c, g
 
     def _new_map(self, order: int) -> _core.RowMap:

@@ -54,6 +54,10 @@ class RandomDrafter:
         """Its settings."""
         return {"vocab_size": self.vocab_size, "seed": self.seed}
 
+    def is_warm(self, scope: str | None) -> bool:
+        """Never."""
+        return False
+
     def reset(self) -> None:
         """Nothing is remembered."""
 
@@ -112,6 +116,10 @@ class OracleDrafter:
     def config_dict(self) -> dict[str, object]:
         """Its settings."""
         return {"decoys": self.decoys}
+
+    def is_warm(self, scope: str | None) -> bool:
+        """Never."""
+        return False
 
     def reset(self) -> None:
         """Nothing is learnt."""
