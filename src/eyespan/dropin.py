@@ -18,7 +18,8 @@ from eyespan.budget import Budget
 from eyespan.drafters.base import Drafter
 from eyespan.errors import EyespanError, UnsupportedRequest
 from eyespan.generation import Engine
-from eyespan.sequence import Draw, Running
+from eyespan.sequence import FIRST_ROOM, Draw, Running
+from eyespan.target.base import TargetInfo
 from eyespan.target.loading import load_target
 from eyespan.types import Cut, Ints, Request
 
@@ -31,7 +32,8 @@ def enable(
     """Make `model.generate()` speculate; returns the model. Enabling again replaces the drafter.
 
     Args:
-        model: a live transformers model that generates text.
+        model: a live transformers model that generates text. It is in eval mode until `disable`;
+            copies and pickles of it are plain models.
         drafter: a name of `eyespan.drafters.DRAFTERS`.
         budget: see `eyespan.load`.
         **drafter_options: fields of the drafter's config.
@@ -40,25 +42,38 @@ def enable(
         ConfigError: unknown drafter, option or budget.
         UnsupportedTarget: the model cannot be verified in trees; it is left as it was.
     """
-    loop = Speculation(model, drafter, budget, drafter_options)
-    disable(model)
-    plain = type(model)
+    earlier = _loop_of(model)
+    if earlier is not None:
+        earlier.engine.target.detach()
+    try:
+        loop = Speculation(model, drafter, budget, drafter_options)
+    except BaseException:
+        if earlier is not None:
+            model.eval()
+        raise
+    plain = _plain_class(model)
+    parts = {"_sample": _sample, "__reduce_ex__": _reduce}
     model.__class__ = type(
-        plain.__name__, (plain,), {"_sample": _sample, "_eyespan": loop, "_eyespan_plain": plain}
+        plain.__name__, (plain,), {**parts, "_eyespan": loop, "_eyespan_plain": plain}
     )
     return model
 
 
 def disable(model: Any) -> Any:
-    """Undo `enable`; harmless on a model that was never enabled. Returns the model."""
+    """Undo `enable`, training flags included; harmless on a model that was never enabled. Returns
+    the model.
+    """
+    loop = _loop_of(model)
+    if loop is not None:
+        loop.engine.target.detach()
     model.__class__ = _plain_class(model)
     return model
 
 
 def fallbacks(model: Any) -> dict[str, int]:
     """Calls of an enabled model that ran stock's own loop, by reason."""
-    loop = getattr(type(model), "_eyespan", None)
-    return dict(loop.fallbacks) if loop else {}
+    loop = _loop_of(model)
+    return {} if loop is None else dict(loop.fallbacks)
 
 
 def custom_generate(
@@ -105,6 +120,10 @@ class _Calls(dict[Any, "Speculation"]):
         return (_Calls, ())
 
 
+def _loop_of(model: Any) -> Speculation | None:
+    return getattr(type(model), "_eyespan", None)
+
+
 def _plain_class(model: Any) -> type:
     return getattr(type(model), "_eyespan_plain", type(model))
 
@@ -112,6 +131,13 @@ def _plain_class(model: Any) -> type:
 def _sample(self: Any, *args: Any, **kwargs: Any) -> Any:
     """The decoding loop of an enabled model; takes what transformers' own `_sample` takes."""
     return type(self)._eyespan.run(self, *args, **kwargs)
+
+
+def _reduce(self: Any, protocol: Any) -> Any:
+    """How an enabled model is copied and pickled: as the plain one, without the engine."""
+    plain: Any = _plain_class(self)
+    _, _, *state = plain.__reduce_ex__(self, protocol)
+    return (object.__new__, (plain,), *state)
 
 
 class Speculation:
@@ -125,7 +151,12 @@ class Speculation:
     def __init__(
         self, model: Any, drafter: str | Drafter, budget: Budget, drafter_options: dict[str, Any]
     ) -> None:
-        self.engine = Engine(load_target(model), drafter, budget=budget, **drafter_options)
+        target = load_target(model)
+        try:
+            self.engine = Engine(target, drafter, budget=budget, **drafter_options)
+        except BaseException:
+            target.detach()
+            raise
         self.fallbacks: Counter[str] = Counter()
 
     def run(
@@ -159,7 +190,7 @@ class Speculation:
             )
         answer = _Answer(input_ids, stopping_criteria, generation_config, streamer)
         running = Running(
-            answer.request(prompt.ids, self.engine.target.info.media_ids),
+            answer.request(prompt.ids, self.engine.target.info),
             on_token=answer.on_token,
             draw=_draw(logits_processor, generation_config, answer),
         )
@@ -208,34 +239,44 @@ class _Answer:
 
     def __init__(self, input_ids: Any, criteria: Any, config: Any, streamer: Any) -> None:
         self._criteria, self._config, self._streamer = criteria, config, streamer
-        self._buffer = input_ids.new_empty((1, max(config.max_length, input_ids.shape[1] + 1)))
-        self._buffer[:, : input_ids.shape[1]] = input_ids
         self._length = input_ids.shape[1]
+        self._limit = max(config.max_length, self._length + 1)
+        self._make_room(input_ids)
 
     @property
     def ids(self) -> Any:
         """[1, P] prompt and answer so far."""
         return self._buffer[:, : self._length]
 
-    def request(self, prompt_ids: Ints, media_ids: frozenset[int]) -> Request:
-        """The request behind the call."""
+    def request(self, prompt_ids: Ints, info: TargetInfo) -> Request:
+        """The request behind the call; an end id outside the vocabulary, as -1, ends nothing."""
         ends = self._config._eos_token_tensor
+        ids = () if ends is None else ends.flatten().tolist()
         return Request(
             id="generate",
             prompt_ids=prompt_ids,
-            media_ids=media_ids,
-            eos_ids=frozenset() if ends is None else frozenset(ends.flatten().tolist()),
-            max_new_tokens=self._buffer.shape[1] - self._length,
+            media_ids=info.media_ids,
+            eos_ids=frozenset(end for end in ids if 0 <= end < info.vocab_size),
+            max_new_tokens=self._limit - self._length,
         )
 
     def on_token(self, token: int, _source: str) -> Cut | None:
         """Show a committed token around; stop where a criterion says so."""
+        if self._length == self._buffer.shape[1]:
+            self._make_room(self._buffer)
         self._buffer[0, self._length] = token
         self._length += 1
         if self._streamer is not None:
             self._streamer.put(torch.tensor([token]))
         stopped = self._criteria(self.ids, None)
         return "stop" if bool(stopped.all()) else None
+
+    def _make_room(self, ids: Any) -> None:
+        """Copy the ids to a longer buffer; `max_length` may be far beyond any answer."""
+        known = ids.shape[1]
+        size = min(self._limit, max(2 * known, known + FIRST_ROOM))
+        self._buffer = ids.new_empty((1, size))
+        self._buffer[:, :known] = ids
 
 
 def _draw(processors: Any, config: Any, answer: _Answer) -> Draw | None:

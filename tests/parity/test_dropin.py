@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from transformers import StoppingCriteria, StoppingCriteriaList, pipeline
+from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, pipeline
 from transformers.generation.streamers import BaseStreamer
 
 import eyespan
 from eyespan.dropin import fallbacks
 from eyespan.errors import ConfigError, UnsupportedRequest
 from eyespan.target.adapter import HuggingFaceTarget
-from eyespan.testing import SEEING, tiny_images, tiny_target, tiny_tokenizer
+from eyespan.testing import (
+    SEEING,
+    OracleDrafter,
+    tiny_images,
+    tiny_model,
+    tiny_target,
+    tiny_tokenizer,
+)
 
 FAMILIES = ("llama", *SEEING)
 PROMPT = "abc abc, what is this? abc abc"
@@ -131,9 +139,6 @@ def test_what_is_not_honoured_runs_stock_and_is_counted(
     assert len(result.scores) == result.sequences.shape[1] - inputs["input_ids"].shape[1]
     assert fallbacks(enabled) == {"a dictionary result": 1}
     enabled.generate(**inputs, num_beams=2)  # beams never reach our loop
-    twin = copy.deepcopy(enabled)
-    assert torch.equal(twin.generate(**inputs), enabled.generate(**inputs))
-    assert fallbacks(enabled)["a copy of the enabled model"] == 1
 
 
 def test_disable_leaves_the_model_as_it_was(target: HuggingFaceTarget) -> None:
@@ -184,3 +189,95 @@ def test_pipelines_work_unchanged(family: str) -> None:
         eyespan.enable(target.model)
     assert answers[0] == answers[1]
     assert fallbacks(target.model) == {}
+
+
+@pytest.mark.parametrize("ends", [-1, [-1, 2], [5, 10**9]])
+def test_end_ids_that_no_text_holds(enabled: Any, inputs: dict[str, Any], ends: Any) -> None:
+    ours, stock = both(enabled, inputs, eos_token_id=ends)
+    assert torch.equal(ours, stock)
+
+
+def test_a_length_limit_that_no_answer_reaches(enabled: Any, inputs: dict[str, Any]) -> None:
+    ends = enabled.generate(**inputs)[0, -1:].tolist()
+    ours, stock = both(enabled, {**inputs, "max_new_tokens": 2**40}, eos_token_id=ends)
+    assert torch.equal(ours, stock)
+
+
+def test_copies_and_pickles_are_plain_models() -> None:
+    model, ids = tiny_model("llama"), torch.tensor([[97, 98, 99] * 8])
+    plain = type(model)
+    expected = eyespan.enable(model, budget="fixed").generate(ids, max_new_tokens=24)
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert type(twin) is plain
+        assert torch.equal(twin.generate(ids, max_new_tokens=24), expected)
+
+
+def test_training_flags_come_back() -> None:
+    model = tiny_model("llava").train()
+    model.model.vision_tower.eval()
+    flags = [module.training for module in model.modules()]
+    with pytest.raises(ConfigError):
+        eyespan.enable(model, "recapp")
+    assert [module.training for module in model.modules()] == flags
+    eyespan.enable(model)
+    eyespan.enable(model, "none")
+    assert not any(module.training for module in model.modules())
+    eyespan.disable(model)
+    assert [module.training for module in model.modules()] == flags
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_model_changed_after_enable_says_the_same(attention: str) -> None:
+    first = "sdpa" if attention == "eager" else "eager"
+    model = eyespan.enable(tiny_model("llama", attention=first), budget="fixed")
+    model.set_attn_implementation(attention)
+    ids = torch.tensor([[97, 98, 99] * 8])
+    ours, mask = model.generate(ids, max_new_tokens=24), torch.ones_like(ids)
+    assert list(fallbacks(model)) == [
+        f"attention {attention} instead of {first}, changed since it was loaded"
+    ]
+    eyespan.disable(model)
+    assert torch.equal(ours, model.generate(ids, attention_mask=mask, max_new_tokens=24))
+
+
+def test_a_cache_holds_what_stock_leaves_in_it() -> None:
+    """However an answer ends: the newest token is not read yet, so that it can be continued."""
+    target = tiny_target("llama")
+    ids = torch.tensor([[97, 98] * 10])
+    oracle = OracleDrafter(target, [target.prompt_from_ids(ids)])
+    options: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "do_sample": False}
+    answer = target.model.generate(ids, max_new_tokens=24, **options)[0, ids.shape[1] :].tolist()
+    for end in range(1, 20):
+        found = []
+        for drafter in (None, oracle):
+            if drafter is not None:
+                eyespan.enable(target.model, drafter, budget="fixed")
+            cache = DynamicCache(config=target.model.config)
+            more = {"past_key_values": cache, "max_new_tokens": 24, "eos_token_id": answer[end]}
+            made = target.model.generate(ids, **options, **more)
+            found.append((made.shape[1], cache.get_seq_length()))
+            eyespan.disable(target.model)
+        assert found[0] == found[1]
+
+
+class Fails(BaseStreamer):
+    """Raises after some tokens."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def put(self, value: Any) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise RuntimeError("on purpose")
+
+    def end(self) -> None:
+        pass
+
+
+def test_a_callback_that_raises_leaves_no_guess_in_the_cache(enabled: Any) -> None:
+    ids = torch.tensor([[97, 98] * 10])
+    cache = DynamicCache(config=enabled.config)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        enabled.generate(ids, past_key_values=cache, max_new_tokens=24, streamer=Fails(5))
+    assert ids.shape[1] <= cache.get_seq_length() <= ids.shape[1] + 5

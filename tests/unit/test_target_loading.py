@@ -47,8 +47,9 @@ def test_a_saved_folder_loads_and_says_the_same(family: str, tmp_path: Path) -> 
     self_test(target)
     assert target.info.dtype == "float32", "a bfloat16 folder is up-cast on a CPU"
     assert target.info.name == str(tmp_path)
-    expected = tiny_target(family, dtype=torch.bfloat16)
-    expected.model.float()
+    expected = HuggingFaceTarget(
+        tiny_model(family, dtype=torch.bfloat16).float(), tiny_processor(family)
+    )
     images = tiny_images(2) if family in SEEING else []
     ours = target.prefill(target.prepare("What?", images), Needs())[1]
     theirs = expected.prefill(expected.prepare("What?", images), Needs())[1]

@@ -10,7 +10,7 @@ import torch
 
 from eyespan.target import cache as caches
 from eyespan.target.base import Message, Prompt, SequenceState, TargetInfo
-from eyespan.target.capabilities import inspect_model
+from eyespan.target.capabilities import Capabilities, check_unchanged, inspect_model
 from eyespan.target.extras import check_needs, hidden_states
 from eyespan.target.families import family_of
 from eyespan.target.images import Picture, open_pictures
@@ -19,7 +19,7 @@ from eyespan.target.media import eos_ids_of, media_ids_of
 from eyespan.target.prefill import read_prompt
 from eyespan.target.rows import top_rows
 from eyespan.target.tree_forward import forward_tree
-from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut
+from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut, empty_ints
 
 
 class HuggingFaceTarget:
@@ -48,14 +48,24 @@ class HuggingFaceTarget:
         self.model = model
         self.processor = processor
         self.tokenizer = getattr(processor, "tokenizer", processor)
-        self._was_training = bool(model.training)
+        self._training = [module for module in model.modules() if module.training]
         model.eval()
-        eos_ids = eos_ids_of(model, self.tokenizer)
+        try:
+            self._look(name, found)
+        except BaseException:
+            self.detach()
+            raise
+
+    def _look(self, name: str, found: Capabilities) -> None:
+        """Fill `info` and try a cache."""
+        model, known = self.model, found.vocab_size
+        eos_ids = frozenset(i for i in eos_ids_of(model, self.tokenizer) if 0 <= i < known)
+        media_ids = media_ids_of(model.config, self.tokenizer, self._family, eos_ids)
         self.info = TargetInfo(
             name=name,
             family=self._family.name,
             vocab_size=found.vocab_size,
-            media_ids=media_ids_of(model.config, self.tokenizer, self._family, eos_ids),
+            media_ids=frozenset(i for i in media_ids if 0 <= i < max(known, found.embeddings)),
             eos_ids=eos_ids,
             max_context=found.max_context,
             hidden_size=found.hidden_size,
@@ -65,7 +75,7 @@ class HuggingFaceTarget:
             attention=found.attention,
             masks="explicit" if found.full_attention else "hook",
         )
-        self._prompts = PromptMaker(model, processor, self._family, self.info, found.device)
+        self._prompts = PromptMaker(model, self.processor, self._family, self.info, found.device)
         self._probe()
 
     def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
@@ -95,12 +105,14 @@ class HuggingFaceTarget:
         Raises:
             UnsupportedRequest: an argument that trees cannot honour.
         """
+        check_unchanged(self.model, self._capabilities, self.info.name)
         return self._prompts.from_generate(input_ids, model_kwargs)
 
     @torch.no_grad()
     def prefill(self, prompt: Prompt, needs: Needs) -> tuple[SequenceState, Prefill]:
         """Read the prompt once (see `prefill.py`)."""
         check_needs(needs, self.info.name)
+        check_unchanged(self.model, self._capabilities, self.info.name)
         return read_prompt(
             self.model,
             self._capabilities,
@@ -161,7 +173,11 @@ class HuggingFaceTarget:
         state.pending = 0
 
     def release(self, state: SequenceState) -> Any:
-        """End a sequence and hand its cache back, behaving as stock's own."""
+        """End a sequence and hand its cache back, behaving as stock's own. Guesses of a round that
+        an error cut short are dropped.
+        """
+        if state.pending:
+            self.keep(state, empty_ints())
         cache = state.cache
         caches.end_recording(cache)
         state.close()
@@ -173,8 +189,9 @@ class HuggingFaceTarget:
         return text
 
     def detach(self) -> None:
-        """Put the model's training flag back."""
-        self.model.train(self._was_training)
+        """Put the training flags back, those of parts included."""
+        for module in self._training:
+            module.training = True
 
     def _probe(self) -> None:
         """Fill a real cache with two tokens and look at what it is made of: layers and states are

@@ -35,6 +35,7 @@ class Capabilities:
         full_attention: every layer sees the whole past, so one explicit mask serves all.
         attention: "sdpa" or "eager".
         vocab_size, max_context, hidden_size, layers: see `TargetInfo`.
+        embeddings: rows of the input embeddings; prompt ids lie below it.
         dtype, device: of the embeddings, where every input goes.
     """
 
@@ -43,6 +44,7 @@ class Capabilities:
     full_attention: bool
     attention: str
     vocab_size: int
+    embeddings: int
     max_context: int
     hidden_size: int
     layers: int
@@ -71,12 +73,37 @@ def inspect_model(model: Any, name: str) -> Capabilities:
         full_attention=_all_full(config, name),
         attention=_attention(text, name),
         vocab_size=int(model.get_output_embeddings().weight.shape[0]),
+        embeddings=int(embeddings.shape[0]),
         max_context=_max_context(text),
         hidden_size=int(text.hidden_size),
         layers=int(text.num_hidden_layers),
         dtype=embeddings.dtype,
         device=embeddings.device,
     )
+
+
+def check_unchanged(model: Any, found: Capabilities, name: str) -> None:
+    """Refuse a model that was changed since it was inspected: eager attention would add a mask that
+    was made for sdpa, and inputs would go to where the model was.
+
+    Raises:
+        UnsupportedTarget: another attention, dtype, device or vocabulary.
+    """
+    embeddings = model.get_input_embeddings().weight
+    now = {
+        "attention": str(model.config.get_text_config(decoder=True)._attn_implementation),
+        "dtype": embeddings.dtype,
+        "device": embeddings.device,
+        "embeddings": int(embeddings.shape[0]),
+    }
+    for what, value in now.items():
+        if value != getattr(found, what):
+            raise _unsupported(
+                name,
+                f"{what} {value} instead of {getattr(found, what)}, changed since it was loaded",
+                "the model as it was",
+                "Call enable() or load() again after changing a model.",
+            )
 
 
 def _refuse_other_shapes(model: Any, config: Any, name: str) -> None:
