@@ -5,6 +5,7 @@ input, 130 interrupted.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -91,6 +92,8 @@ def _keep_quiet() -> None:
         os.environ.setdefault(name, value)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what it cannot show must not end a run
     log = logging.getLogger("eyespan")
     if not log.handlers:
         log.addHandler(_Remarks())

@@ -60,6 +60,8 @@ def measure(target: Target, needs: Needs) -> CostCurve:
             if at > 0 and perf_counter() > ends:
                 break
             for size in SIZES:
+                if state.length + size > target.info.max_context:
+                    break  # the passes' own roots have filled a short context
                 best[size] = min(best[size], _time_pass(target, state, words, size, needs))
                 if best[size] > SLOW_MS:
                     break
@@ -97,16 +99,17 @@ def _key(target: Target, needs: Needs) -> str:
 
 def _cache_folder() -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(root).expanduser() / "eyespan" / "cost"
+    return Path(os.path.expanduser(root)) / "eyespan" / "cost"  # Path's own fails without a home
 
 
 def _read(file: Path) -> CostCurve | None:
     try:
         data = json.loads(file.read_text())
         curve = CostCurve(sizes=tuple(map(int, data["sizes"])), ms=tuple(map(float, data["ms"])))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    sane = curve.sizes[:1] == (1,) and len(curve.sizes) == len(curve.ms) and min(curve.ms) > 0
+    sane = curve.sizes[:1] == (1,) and len(curve.sizes) == len(curve.ms)
+    sane = sane and all(0 < ms < float("inf") for ms in curve.ms)
     return curve if sane and list(curve.sizes) == sorted(set(curve.sizes)) else None
 
 

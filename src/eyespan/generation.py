@@ -149,6 +149,7 @@ class Engine:
         started = perf_counter()
         _check_max_new_tokens(max_new_tokens)
         stops = check_stops(stop)
+        _check_scope(scope)
         inputs = self.target.prepare(prompt, open_pictures(images))
         request = self._request(inputs, max_new_tokens, scope)
         sink = Trace(trace) if isinstance(trace, (str, Path)) else trace
@@ -165,7 +166,8 @@ class Engine:
 
     def reset(self) -> None:
         """Forget what the drafter shares between requests."""
-        self.drafter.reset()
+        with self._lock:
+            self.drafter.reset()
 
     def _request(self, inputs: Prompt, max_new_tokens: int, scope: str | None) -> Request:
         info, length = self.target.info, len(inputs.ids)
@@ -322,9 +324,11 @@ class Stream:
             plain_steps=dict(counters.plain_steps),
         )
         if self._record and self._trace:
-            self._trace.write(self._record.lines(self._generation))
-            if self._close_trace:
-                self._trace.close()
+            try:
+                self._trace.write(self._record.lines(self._generation))
+            finally:
+                if self._close_trace:
+                    self._trace.close()
 
 
 class _Timed:
@@ -340,6 +344,16 @@ class _Timed:
     def __exit__(self, *_: object) -> None:
         self._seconds[self._stage] += perf_counter() - self._started
         self._lock.release()
+
+
+def _check_scope(scope: object) -> None:
+    if scope is not None and not isinstance(scope, str):
+        raise ConfigError(
+            f"scope={scope!r:.40}",
+            found="not a name",
+            needed="text, or None for the engine's own scope",
+            todo="Pass the name of a memory that requests may share.",
+        )
 
 
 def _check_max_new_tokens(value: object) -> None:

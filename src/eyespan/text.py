@@ -5,7 +5,7 @@ string, and the same however many ids arrive at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from eyespan.errors import ConfigError
 
@@ -26,7 +26,10 @@ def check_stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     Raises:
         ConfigError: an empty string, more than 64, or one of over 1,000 characters.
     """
-    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if isinstance(stop, str) or not isinstance(stop, Iterable):
+        stops: tuple[Any, ...] = () if stop is None else (stop,)
+    else:
+        stops = tuple(stop)
     for text in stops:
         if not isinstance(text, str) or not 0 < len(text) <= MAX_STOP_LENGTH:
             raise ConfigError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,25 +36,40 @@ class Trace:
 
     def __init__(self, file: str | Path, *, append: bool = False) -> None:
         self.file = Path(file)
+        with self._writing():
+            # what UTF-8 cannot hold, a name of other bytes, is escaped as JSON escapes it
+            self._out = self.file.open(
+                "a" if append else "w", encoding="utf-8", errors="backslashreplace"
+            )
+
+    def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Append one request's lines.
+
+        Raises:
+            OutputError: the disk is full or gone.
+        """
+        with self._writing():
+            for line in lines:
+                self._out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+            self._out.flush()
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        with self._writing():
+            self._out.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turn the system's errors into ours."""
         try:
-            self._out = self.file.open("a" if append else "w", encoding="utf-8")
+            yield
         except OSError as error:
             raise OutputError(
                 f"trace file {self.file}",
                 found=error.strerror or str(error),
                 needed="a place that can be written",
-                todo="Create its folder or choose another path.",
+                todo="Create its folder, make room, or choose another path.",
             ) from error
-
-    def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Append one request's lines."""
-        for line in lines:
-            self._out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
-        self._out.flush()
-
-    def close(self) -> None:
-        """Close the file; closing twice is harmless."""
-        self._out.close()
 
     def __enter__(self) -> Trace:
         return self
@@ -173,7 +189,7 @@ def read_trace(file: str | Path) -> list[list[dict[str, Any]]]:
         try:
             line = json.loads(raw)
             kind = line["type"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _unreadable(path, f"line {number} is no trace line") from error
         if kind == "request":
             requests.append([])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -27,6 +28,16 @@ from tests.cli import Shell
         (["generate", "--budget", "abc", "hi"], "'auto', 'fixed'"),
         (["generate", "--budget", "128", "hi"], "from 0 to 127"),
         (["generate", "--budget", "-1", "hi"], "from 0 to 127"),
+        (["generate", "--budget=--5", "hi"], "'auto', 'fixed'"),
+        (["generate", "--budget", "9" * 5000, "hi"], "'auto', 'fixed'"),
+        (["generate", "--device", "meta", "hi"], "device 'meta'"),
+        (["generate", "--device", "hpu", "hi"], "device 'hpu'"),
+        (["generate", "--trace", "x" * 5000, "hi"], "trace file"),
+        (["generate", "--images", "x" * 5000, "hi"], "no such folder"),
+        (["generate", "--image", "a.png", "--trace", "./a.png", "hi"], "a file of its own"),
+        (["generate", "--images", ".", "--out", "a", "--trace", "a", "hi"], "a file of its own"),
+        (["generate", "--model", "~nobody-of-that-name/x", "hi"], "no such folder"),
+        (["generate", "--model", "/" + "x" * 5000, "hi"], "no such folder"),
         (["generate", "-n", "0", "hi"], "--max-new-tokens"),
         (["generate", "-n", "ten", "hi"], "--max-new-tokens"),
         (["generate", "--dtype", "float8", "hi"], "bfloat16, float16, float32"),
@@ -145,3 +156,50 @@ def test_inputs_of_another_shape(shell: Shell, tmp_path: Path, line: str) -> Non
     file = tmp_path / "inputs.jsonl"
     file.write_text(line + "\n")
     assert "inputs" in shell.refused("verify", "--inputs", file)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "~nobody-of-that-name.png"])
+def test_a_picture_by_an_impossible_name(shell: Shell, tiny_folder: Path, name: str) -> None:
+    assert "image '" in shell.refused("generate", "-m", tiny_folder, "-i", name, "hi")
+
+
+def test_a_prompt_of_other_bytes_than_utf8(shell: Shell, tiny_folder: Path) -> None:
+    assert "Unicode" in shell.refused("generate", "-m", tiny_folder, "caf\udce9")
+
+
+def test_a_wrong_option_is_not_every_pictures_fault(
+    shell: Shell, tiny_folder: Path, pictures: Path
+) -> None:
+    said = shell.refused("generate", "-m", tiny_folder, "--images", pictures, "--stop", "", "hi")
+    assert "stop string" in said
+
+
+@pytest.mark.parametrize(
+    "index", ["{broken", "[]", '{"weight_map": 5}', '{"weight_map": {"a": 5}}']
+)
+def test_a_broken_index_of_weights(
+    shell: Shell, tiny_folder: Path, tmp_path: Path, index: str
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_folder, folder)
+    (folder / "model.safetensors.index.json").write_text(index)
+    assert "its list of files" in shell.refused("generate", "-m", folder, "hi")
+
+
+def test_end_ids_that_no_text_holds(shell: Shell, tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_folder, folder)
+    for ends, code in ((-1, 0), ([2, 10**9], 0), ("end", 2)):
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+        assert shell("generate", "-m", folder, "-n", 4, "hi").code == code
+
+
+def test_a_trace_without_room(shell: Shell, tiny_folder: Path, pictures: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("a device that is always full is needed")
+    args = ("generate", "-m", tiny_folder, "-n", 4, "--trace", "/dev/full", "hi")
+    done = shell(*args)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert done.out.strip()  # the answer itself was given
+    assert "No space left" in done.err
+    assert "No space left" in shell(*args, "--images", pictures).err

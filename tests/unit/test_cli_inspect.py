@@ -126,3 +126,19 @@ def test_text_with_line_separators_stays_one_line(shell: Shell, tmp_path: Path) 
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     file.write_text(text, encoding="utf-8")
     assert shell("inspect", file).code == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("ms", 5), ("ms", {"forward": "x"}), ("next", -1), ("next", 10**30), ("scores", None)],
+)
+def test_a_field_of_another_kind(
+    shell: Shell, tmp_path: Path, tiny_folder: Path, field: str, value: object
+) -> None:
+    file = written(tmp_path, REQUEST, PREFILL, {**STEP, field: value}, END)
+    assert "a line of another shape" in shell.refused("inspect", file, "-m", tiny_folder)
+
+
+def test_json_nested_too_deep(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "trace.jsonl").write_text("[" * 100_000)
+    assert "line 1 is no trace line" in shell.refused("inspect", tmp_path / "trace.jsonl")

@@ -5,12 +5,13 @@ different settings never share a file.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eyespan.errors import ConfigError, InputError
+from eyespan.errors import ConfigError, InputError, OutputError
 from eyespan.verbs.results import Results
 
 SETTINGS = {"prompt": "What?", "model": "demo", "stop": ()}
@@ -102,3 +103,32 @@ def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path, content: bytes) -
 def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     assert Results(tmp_path / "out", SETTINGS, PICTURES).done == set()
+
+
+def test_a_device_is_never_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError, match="regular file"):
+        Results(tmp_path / "pipe", SETTINGS, PICTURES)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_link_goes_on_pointing_to_its_file(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    begun(tmp_path / "link", answer("a.png"))
+    assert (tmp_path / "link").is_symlink()
+    assert len(lines_of(tmp_path / "file")) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"type": "run", "settings": 5}',
+        '{"type": "run", "settings": {}}\n{"type": "a", "image": [1]}',
+    ],
+    ids=["deep", "settings", "image"],
+)
+def test_json_of_another_shape_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "out").write_text(f"{text}\n")
+    with pytest.raises(InputError, match="did not write"):
+        Results(tmp_path / "out", SETTINGS, PICTURES)

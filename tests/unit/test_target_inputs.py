@@ -196,3 +196,31 @@ def test_a_vision_model_with_a_tokenizer_alone_reads_text() -> None:
     assert "What?" in target.tokenizer.decode(target.prepare("What?").ids)
     with pytest.raises(InputError, match="with its processor"):
         target.prepare("What?", tiny_images(1))
+
+
+def test_what_parts_and_roles_spell_together_is_refused() -> None:
+    target = target_of("llava")
+    for chat in ([user(text("<ima"), text("ge>"))], [{"role": "user<image>", "content": "hi"}]):
+        with pytest.raises(InputError, match="'<image>'"):
+            target.prepare(chat)
+
+
+@pytest.mark.parametrize("prompt", [None, 5, b"hi", ["hi"], {"role": "user"}, "half \ud800"])
+def test_what_is_no_prompt_is_one_sentence(prompt: Any) -> None:
+    with pytest.raises(InputError, match="a chat"):
+        target_of("llava").prepare(prompt)
+
+
+@pytest.mark.parametrize(
+    "pictures", [None, 5, tiny_images(1)[0], [None], [5], ["a\0.png"], ["~no one.png"]]
+)
+def test_what_is_no_picture_is_one_sentence(pictures: Any) -> None:
+    with pytest.raises(InputError, match="image"):
+        target_of("llava").prepare("hi", pictures)
+
+
+def test_ids_without_an_embedding_are_refused() -> None:
+    target = target_of("llava")
+    for ids in ([-1], [5, 10**6]):
+        with pytest.raises(InputError, match="lie in"):
+            target.prompt_from_ids(ids)

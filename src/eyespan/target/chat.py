@@ -28,7 +28,7 @@ def as_messages(prompt: str | Sequence[Message], images: Sequence[Image]) -> lis
         InputError: nothing to say, an unknown part, or counts that differ.
     """
     turns: list[Message] = (
-        [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        [{"role": "user", "content": prompt}] if isinstance(prompt, str) else _turns(prompt)
     )
     messages: list[dict[str, Any]] = [
         {"role": _role(turn), "content": list(_parts(turn))} for turn in turns
@@ -66,10 +66,14 @@ def check_text(messages: Sequence[Message], tokenizer: Any, media_ids: frozenset
     Raises:
         InputError: naming the token.
     """
-    for part in _all_parts(messages):
-        if part["type"] != "text":
-            continue
-        ids = tokenizer(part["text"], add_special_tokens=False)["input_ids"]
+    written = [part["text"] for part in _all_parts(messages) if part["type"] == "text"]
+    written += [message["role"] for message in messages]
+    # templates put parts side by side: what one begins to spell, the next may end
+    written += ["".join(part.get("text", "") for part in turn["content"]) for turn in messages]
+    for text in dict.fromkeys(written):
+        if not _is_unicode(text):
+            raise _bad_message("text with half a surrogate pair", "valid Unicode is needed")
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         spelled = sorted(media_ids.intersection(ids))
         if spelled:
             names = ", ".join(repr(tokenizer.convert_ids_to_tokens(i)) for i in spelled)
@@ -166,6 +170,25 @@ def _as_strings(messages: Sequence[Message]) -> list[dict[str, str]]:
         {"role": message["role"], "content": "".join(part["text"] for part in message["content"])}
         for message in messages
     ]
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be written as bytes; file names and JSON may hold half characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _turns(prompt: Any) -> list[Message]:
+    """The messages of a chat, or one sentence."""
+    if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, str)):
+        raise _bad_message(f"a {type(prompt).__name__}", "text or a list of messages is needed")
+    for turn in prompt:
+        if not isinstance(turn, Mapping):
+            raise _bad_message(f"{turn!r:.40} among its messages", "each must be a mapping")
+    return list(prompt)
 
 
 def _role(message: Message) -> str:

@@ -8,8 +8,9 @@ stock's processors make of it. Nothing is ever half-decoded: a truncated file is
 from __future__ import annotations
 
 import io
+import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -52,6 +53,9 @@ def open_picture(picture: Picture, name: str | None = None) -> Image.Image:
         label = name or "a picture"
         _check_size(picture, label)
         return _decoded(picture, label, upright=False)
+    if not isinstance(picture, (str, Path, bytes)):
+        found = f"a {type(picture).__name__}"
+        raise _bad(name or "a picture", found, "Pass a path, a file's bytes or an open picture.")
     label = name or (f"{len(picture)} bytes" if isinstance(picture, bytes) else str(picture))
     data = picture if isinstance(picture, bytes) else _read(Path(picture), label)
     if not data:
@@ -65,27 +69,29 @@ def open_pictures(pictures: Sequence[Picture]) -> list[Image.Image]:
     """Several pictures, in order.
 
     Raises:
-        InputError: a single path was given, whose letters would be taken for paths.
+        InputError: a single picture or path was given, whose letters would be taken for paths.
     """
-    if isinstance(pictures, (str, bytes)):
+    if isinstance(pictures, (str, bytes)) or not isinstance(pictures, Iterable):
         raise InputError(
             "images",
             found=f"a single {type(pictures).__name__}",
             needed="a list of pictures is needed",
-            todo=f"Write images=[{pictures[:40]!r}].",
+            todo=f"Write images=[{pictures!r:.40}].",
         )
     return [open_picture(picture) for picture in pictures]
 
 
 def _read(path: Path, label: str) -> bytes:
     try:
-        return path.expanduser().read_bytes()
+        return Path(os.path.expanduser(path)).read_bytes()  # a name may begin with ~ and mean it
     except FileNotFoundError:
         raise _bad(label, "no such file", "Check the path.") from None
     except IsADirectoryError:
         raise _bad(label, "a folder", "Name one file.") from None
     except (PermissionError, OSError) as error:
         raise _bad(label, f"unreadable ({error.strerror})", "Check the file.") from None
+    except ValueError as error:  # a NUL character
+        raise _bad(label, f"not a path ({error})", "Check the path.") from None
 
 
 def _check_size(opened: Image.Image, label: str) -> None:

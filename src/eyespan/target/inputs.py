@@ -37,7 +37,7 @@ class PromptMaker:
         """Remember where things go.
 
         Args:
-            model: asked for M-RoPE positions only.
+            model: asked for M-RoPE positions and the number of its embeddings.
             processor: processor, tokenizer or None.
             family: the model's row.
             info: media ids and name.
@@ -49,6 +49,7 @@ class PromptMaker:
         self._family = family
         self._info = info
         self._device = device
+        self._embeddings = int(model.get_input_embeddings().weight.shape[0])
 
     def prepare(self, prompt: str | Sequence[Message], images: Sequence[Image]) -> Prompt:
         """See `Target.prepare`."""
@@ -77,6 +78,7 @@ class PromptMaker:
     def from_ids(self, input_ids: Any, media: Mapping[str, Any], images: int = 0) -> Prompt:
         """See `HuggingFaceTarget.prompt_from_ids`."""
         ids = self._ids(input_ids)
+        self._refuse_foreign(ids)
         tensors = {key: self._put(value) for key, value in media.items() if value is not None}
         return Prompt(
             ids=ids[0].to("cpu", torch.int32).numpy(),
@@ -159,6 +161,17 @@ class PromptMaker:
                 todo="Say something, or send requests one by one.",
             )
         return ids
+
+    def _refuse_foreign(self, ids: Tensor) -> None:
+        """An id without an embedding fails deep inside a model, and on a GPU ends the process."""
+        lowest, highest = int(ids.min()), int(ids.max())
+        if lowest < 0 or highest >= self._embeddings:
+            raise InputError(
+                "a prompt",
+                found=f"id {lowest if lowest < 0 else highest}",
+                needed=f"ids of '{self._info.name}' lie in [0, {self._embeddings})",
+                todo="Use the tokenizer that belongs to the model.",
+            )
 
     def _positions(self, ids: Tensor, media: Mapping[str, Any]) -> Tensor:
         """Position ids as `generate()` makes them: [1, L], or [4, 1, L] for M-RoPE."""

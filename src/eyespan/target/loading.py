@@ -7,6 +7,7 @@ folder lacks is one sentence before anything large is read.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging as hf_logging
@@ -31,12 +33,13 @@ _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 _LOAD_ERRORS = (
     OSError,
     ValueError,
-    KeyError,
+    LookupError,
     TypeError,
     ImportError,
     AttributeError,
     RuntimeError,
     SafetensorError,
+    StrictDataclassError,
 )
 
 
@@ -86,8 +89,8 @@ def _from_files(
             needed="a decoder-only language model or a vision-language model is needed",
             todo="Use the model's own library.",
         )
-    if Path(source).is_dir():
-        _check_folder(Path(source), family.sees)
+    if os.path.isdir(source):
+        _load(source, "its list of files", lambda: _check_folder(Path(source), family.sees))
     kind = (
         transformers.AutoModelForImageTextToText
         if family.sees
@@ -109,7 +112,12 @@ def _from_files(
             ),
         )
     _check_complete(source, report)
-    return HuggingFaceTarget(loaded.to(place), processor, name=str(model))
+    target: HuggingFaceTarget = _load(
+        source,
+        "what it holds",
+        lambda: HuggingFaceTarget(loaded.to(place), processor, name=str(model)),
+    )
+    return target
 
 
 @contextmanager
@@ -138,13 +146,14 @@ def _source(model: str | Path) -> str:
         return str(files("eyespan") / "demo" / "model")
     text = str(model)
     looks_like_path = isinstance(model, Path) or text.startswith((".", "/", "~"))
-    folder = Path(text).expanduser()
-    if text.strip() and folder.is_dir():
-        return str(folder)
-    if looks_like_path or folder.is_file() or text.count("/") > 1 or not text.strip():
+    path = os.path.expanduser(text)  # os.path: a name too long for the system is no folder either
+    if text.strip() and os.path.isdir(path):
+        return path
+    is_file = os.path.isfile(path)
+    if looks_like_path or is_file or text.count("/") > 1 or not text.strip():
         raise InputError(
             f"model '{model}'",
-            found="a file" if folder.is_file() else "no such folder",
+            found="a file" if is_file else "no such folder",
             needed="a folder with config.json and *.safetensors is needed",
             todo="Check the path; 'demo' is the model that comes with eyespan.",
         )
@@ -152,7 +161,7 @@ def _source(model: str | Path) -> str:
 
 
 def _config(source: str) -> Any:
-    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
+    if os.path.isdir(source) and not (Path(source) / "config.json").is_file():
         raise _missing(source, "config.json", "it says what the model is")
     return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
 

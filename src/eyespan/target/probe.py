@@ -18,6 +18,7 @@ from eyespan.types import Ints, Needs, PackedTree, Words
 _PARENTS = (-1, 0, 1, 1, 0, 4)
 """The root, two children of it, two under the first of those and one under the second."""
 
+_DEPTH = 2
 _PROMPT = 12
 _TOLERANCE = {torch.float32: 5e-4, torch.float16: 5e-3}
 _TOLERANCE_COARSE = 3e-2
@@ -34,8 +35,9 @@ def self_test(target: Target) -> None:
     """
     rng = np.random.default_rng(7)
     text = np.setdiff1d(np.arange(target.info.vocab_size), list(target.info.media_ids))
-    ids = rng.choice(text, _PROMPT + len(_PARENTS))
-    prompt, tree = ids[:_PROMPT], _tree(ids[_PROMPT:].astype(np.int32))
+    length = max(1, min(_PROMPT, target.info.max_context - _DEPTH - 1))
+    ids = rng.choice(text, length + len(_PARENTS))
+    prompt, tree = ids[:length], _tree(ids[length:].astype(np.int32))
     state, _ = target.prefill(target.prompt_from_ids(prompt.tolist()), Needs())
     packed = target.forward([state], [tree], Needs())[0].logits.clone()
     state.close()
