@@ -25,6 +25,9 @@ from eyespan.types import Cut, Ints, Request
 
 log = logging.getLogger("eyespan")
 
+MAX_CALL_ENGINES = 4
+"""Engines that one model's `custom_generate` calls keep, by their options."""
+
 
 def enable(
     model: Any, drafter: str | Drafter = "recap", *, budget: Budget = "auto", **drafter_options: Any
@@ -108,6 +111,8 @@ def custom_generate(
     known: _Calls = model.__dict__.setdefault("_eyespan_calls", _Calls())
     if key not in known:
         known[key] = Speculation(model, drafter, budget, options)
+        if len(known) > MAX_CALL_ENGINES:
+            del known[next(iter(known))]  # the oldest
     return known[key].run(
         model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
     )

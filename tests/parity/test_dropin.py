@@ -13,7 +13,7 @@ from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, p
 from transformers.generation.streamers import BaseStreamer
 
 import eyespan
-from eyespan.dropin import fallbacks
+from eyespan.dropin import MAX_CALL_ENGINES, fallbacks
 from eyespan.errors import ConfigError, UnsupportedRequest
 from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.testing import (
@@ -167,6 +167,11 @@ def test_custom_generate_for_one_call(target: HuggingFaceTarget, inputs: dict[st
             **inputs, custom_generate=eyespan.custom_generate, drafter="recap", budget="fixed"
         )
         assert torch.equal(ours, stock)
+    for budget in (1, 2, 3, 4, 5):
+        target.model.generate(
+            **inputs, custom_generate=eyespan.custom_generate, drafter="none", budget=budget
+        )
+    assert len(vars(target.model)["_eyespan_calls"]) == MAX_CALL_ENGINES
     with pytest.raises(UnsupportedRequest, match="num_beams"):
         target.model.generate(**inputs, custom_generate=eyespan.custom_generate, num_beams=2)
     copy.deepcopy(target.model)  # the kept engine must not stand in the way
