@@ -61,29 +61,35 @@ class Reader:
         ).eval()
         self.processor: Any = AutoProcessor.from_pretrained(folder)
 
-    def answer(self, samples: list[Sample], pictures: list[Sample], turn: int) -> list[str]:
-        """Answers to question `turn` of each sample about the given pictures, earlier answers being
-        the true ones.
+    def answer(self, samples: list[Sample], pictures: list[Sample]) -> list[list[str]]:
+        """Answers to every turn of each sample about the given pictures.
+
+        Each sees the model's own earlier answers, so no true answer is there to copy from.
         """
-        texts = []
-        for sample in samples:
-            messages: list[dict[str, Any]] = []
-            for index, asked in enumerate(sample.turns[: turn + 1]):
-                image = [{"type": "image"}] if index == 0 else []
-                messages.append(
-                    {"role": "user", "content": [*image, {"type": "text", "text": asked.question}]}
-                )
-                if index < turn:
-                    messages.append({"role": "assistant", "content": asked.answer})
-            texts.append(self.processor.apply_chat_template(messages, add_generation_prompt=True))
-        images = [picture.image for picture in pictures]
-        inputs = self.processor(text=texts, images=images, padding=True, return_tensors="pt")
-        with torch.inference_mode():
-            out = self.model.generate(**inputs, max_new_tokens=_LIMIT, do_sample=False)
-        answers: list[str] = self.processor.batch_decode(
-            out[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
-        )
+        answers: list[list[str]] = [[] for _ in samples]
+        for turn in range(max(len(sample.turns) for sample in samples)):
+            asked = [index for index, sample in enumerate(samples) if len(sample.turns) > turn]
+            texts = [self._prompt(samples[index], answers[index]) for index in asked]
+            images = [pictures[index].image for index in asked]
+            inputs = self.processor(text=texts, images=images, padding=True, return_tensors="pt")
+            with torch.inference_mode():
+                out = self.model.generate(**inputs, max_new_tokens=_LIMIT, do_sample=False)
+            new = out[:, inputs["input_ids"].shape[1] :]
+            written = self.processor.batch_decode(new, skip_special_tokens=True)
+            for index, text in zip(asked, written, strict=True):
+                answers[index].append(text)
         return answers
+
+    def _prompt(self, sample: Sample, answers: list[str]) -> str:
+        messages: list[dict[str, Any]] = []
+        for index, turn in enumerate(sample.turns[: len(answers) + 1]):
+            content = [{"type": "image"}] if index == 0 else []
+            content.append({"type": "text", "text": turn.question})
+            messages.append({"role": "user", "content": content})
+            if index < len(answers):
+                messages.append({"role": "assistant", "content": answers[index]})
+        text: str = self.processor.apply_chat_template(messages, add_generation_prompt=True)
+        return text
 
     def nats(self, sample: Sample, picture: Sample) -> tuple[float, int]:
         """Summed nats of the true answers and their number of tokens."""
@@ -122,32 +128,31 @@ def evaluate(
                 score.nats["blind"] += _summed(
                     blind_model(input_ids=torch.tensor([row.ids])).logits[0], row.targets
                 )[0]
-    jobs = [
-        (index, turn) for index, sample in enumerate(samples) for turn in range(len(sample.turns))
-    ]
-    jobs.sort(key=lambda job: len(samples[job[0]].turns[job[1]].answer))
-    for start in track(range(0, len(jobs), batch), "facts"):
-        for turn in sorted({turn for _, turn in jobs[start : start + batch]}):
-            chosen = [index for index, asked in jobs[start : start + batch] if asked == turn]
-            _score_facts(
-                reader, scores, [samples[i] for i in chosen], [paired[i] for i in chosen], turn
-            )
+    order = sorted(range(len(samples)), key=lambda index: _length(samples[index]))
+    for start in track(range(0, len(order), batch), "facts"):
+        chosen = order[start : start + batch]
+        _score_facts(reader, scores, [samples[i] for i in chosen], [paired[i] for i in chosen])
     return scores
 
 
+def _length(sample: Sample) -> tuple[int, int]:
+    """Samples of like length decode together."""
+    return len(sample.turns), sum(len(turn.answer) for turn in sample.turns)
+
+
 def _score_facts(
-    reader: Reader, scores: dict[str, Score], samples: list[Sample], paired: list[Sample], turn: int
+    reader: Reader, scores: dict[str, Score], samples: list[Sample], paired: list[Sample]
 ) -> None:
-    own = reader.answer(samples, samples, turn)
-    wrong = reader.answer(samples, paired, turn)
+    own, wrong = reader.answer(samples, samples), reader.answer(samples, paired)
     for sample, read, guessed in zip(samples, own, wrong, strict=True):
-        score, asked = scores[sample.kind], sample.turns[turn]
-        score.facts += len(asked.facts)
-        score.right["own"] += facts_right(asked.facts, read)
-        score.right["wrong"] += facts_right(asked.facts, guessed)
-        score.exact += read == asked.answer
-        score.turns += 1
-        score.written += len(reader.processor.tokenizer(read)["input_ids"])
+        score = scores[sample.kind]
+        for turn, answer, guess in zip(sample.turns, read, guessed, strict=True):
+            score.facts += len(turn.facts)
+            score.right["own"] += facts_right(turn.facts, answer)
+            score.right["wrong"] += facts_right(turn.facts, guess)
+            score.exact += answer == turn.answer
+            score.turns += 1
+            score.written += len(reader.processor.tokenizer(answer)["input_ids"])
 
 
 def markdown(scores: dict[str, Score]) -> str:

@@ -53,6 +53,7 @@ def export_model(model: LlavaForConditionalGeneration, target: Path) -> None:
     )
     target.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(target)
+    (target / "model.safetensors").chmod(0o644)  # readable by all once installed
     processor.save_pretrained(target)
 
 

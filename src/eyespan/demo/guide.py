@@ -127,4 +127,5 @@ class Guide:
         keys = head(attention.k_proj)[:, 1 : 1 + PATCHES]
         queries = head(attention.q_proj)[chosen]
         rows = chosen.nonzero()[:, 0]
-        return torch.einsum("md,mpd->mp", queries, keys[rows]) * attention.scaling
+        scores: Tensor = torch.einsum("md,mpd->mp", queries, keys[rows]) * attention.scaling
+        return scores

@@ -127,16 +127,16 @@ class Trainee(nn.Module):
 def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str | int]]:
     with safe_open(path.with_suffix(".safetensors"), framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    return tensors, _load_meta(path)
-
-
-def _load_meta(path: Path) -> dict[str, str | int]:
-    meta: dict[str, str | int] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    return meta
+    return tensors, json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
 
 
 def load_trainee(path: Path, tokenizer: PreTrainedTokenizerFast) -> Trainee:
-    """The model and heads of a checkpoint DIR/STAGE (without suffix)."""
+    """The model and heads of a checkpoint DIR/STAGE (without suffix).
+
+    An exported folder will do too; its dense heads, which are not shipped, start anew.
+    """
+    if (path / "config.json").exists():
+        return Trainee(LlavaForConditionalGeneration.from_pretrained(path, dtype=torch.float32))
     tensors, meta = _load(path)
     trainee = new_trainee(tokenizer, int(meta["text_layers"]))
     weights = {
@@ -169,7 +169,7 @@ def _start(config: TrainConfig, tokenizer: PreTrainedTokenizerFast) -> Trainee:
     if before is None:
         return new_trainee(tokenizer, SHALLOW)
     trainee = load_trainee(before, tokenizer)
-    if config.stage == "language" and _load_meta(before)["stage"] == "tower":
+    if config.stage == "language" and before.name == "tower":
         seed_copying(trainee.model, trainee.heads.slots[2].detach(), layers=_COPYING)
     full = DemoConfig().text_layers
     if config.stage == "deep" and trainee.model.config.text_config.num_hidden_layers < full:
@@ -299,7 +299,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument(
-        "--init", type=Path, default=None, help="checkpoint to start from, DIR/STAGE without suffix"
+        "--init",
+        type=Path,
+        default=None,
+        help="start from DIR/STAGE (no suffix) or an exported folder",
     )
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--batch", type=int, default=16)
@@ -309,6 +312,7 @@ def main() -> None:
     )
     parser.add_argument("--adam-lr", type=float, default=2e-3)
     parser.add_argument("--decay", type=float, default=0.4)
+    parser.add_argument("--warmup", type=int, default=30)
     parser.add_argument("--dense-weight", type=float, default=0.1)
     parser.add_argument("--guide-weight", type=float, default=0.3)
     parser.add_argument("--word-pages", type=float, default=0.0)
