@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
@@ -16,7 +16,7 @@ from eyespan.verbs.files import check_writable
 from eyespan.verbs.generate import stream_answer
 
 if TYPE_CHECKING:
-    from eyespan.bench.clock import Race
+    from eyespan.bench.clock import Race, Side
     from eyespan.generation import Engine
     from eyespan.target import HuggingFaceTarget
     from eyespan.types import Generation
@@ -36,6 +36,7 @@ PAIRS_OF_MORE = 2
 ENOUGH_SECONDS = 40.0
 """After so long no further kind is begun: a slow machine shows fewer of them."""
 MAX_NEW_TOKENS = 200
+WARM_UP_TOKENS = 16
 
 
 def demo(trace: options.TraceOption = None) -> None:
@@ -51,9 +52,10 @@ def demo(trace: options.TraceOption = None) -> None:
     engines = _engines(options.Setup(model="demo").load_target())
     started = perf_counter()
     with console.waiting("warming up on other pictures"):
-        _warm_up(engines["auto"], others)
+        _warm_up(engines, others)
     first = pictures[0]
     out.print(Text(f"{first.path}\n").append(f"> {first.question}\n", "bold"), soft_wrap=True)
+    engines["auto"].reset()
     result, origins = stream_answer(
         engines["auto"],
         first.question,
@@ -64,14 +66,14 @@ def demo(trace: options.TraceOption = None) -> None:
     )
     out.print(console.legend(origins), soft_wrap=True)
     with console.waiting(f"measuring: {first.kind}"):
-        race = _race(engines, first, PAIRS, warm_up=True)
+        race = _race(engines, first, PAIRS)
     out.print(_first_line(result, race), soft_wrap=True)
     rows = [(first.kind, race)]
     for picture in pictures[1:]:
         if perf_counter() - started > ENOUGH_SECONDS:
             break
-        with console.waiting(f"measuring: {picture.kind}"):  # every path is warm by now
-            rows.append((picture.kind, _race(engines, picture, PAIRS_OF_MORE, warm_up=False)))
+        with console.waiting(f"measuring: {picture.kind}"):
+            rows.append((picture.kind, _race(engines, picture, PAIRS_OF_MORE)))
     out.print()
     out.print(_table(rows))
     out.print(
@@ -90,15 +92,6 @@ def _chosen(pictures: Sequence[Showcase]) -> tuple[list[Showcase], list[Showcase
     return shown, [one for one in pictures if one.kind in kinds and one not in shown]
 
 
-def _warm_up(engine: Engine, pictures: Sequence[Showcase]) -> None:
-    """Let the budget rule learn what is accepted, from pictures that are not shown; the memory of
-    their words is emptied.
-    """
-    for picture in pictures:
-        engine.generate(picture.question, [picture.path], max_new_tokens=MAX_NEW_TOKENS)
-    engine.reset()
-
-
 def _engines(target: HuggingFaceTarget) -> dict[str, Engine]:
     from eyespan.generation import Engine
 
@@ -109,16 +102,36 @@ def _engines(target: HuggingFaceTarget) -> dict[str, Engine]:
     }
 
 
-def _race(engines: dict[str, Engine], picture: Showcase, rounds: int, *, warm_up: bool) -> Race:
-    """All ways to answer take turns on one picture."""
-    from eyespan.bench.clock import engine_side, race
+def _warm_up(engines: dict[str, Engine], pictures: Sequence[Showcase]) -> None:
+    """Walk every path that will be timed, and let the budget rule learn what is accepted, on
+    pictures that are not shown; each answer forgets the words of the one before.
+    """
+    for side in _sides(engines, pictures[0], WARM_UP_TOKENS).values():
+        side()
+    for picture in pictures:
+        _sides(engines, picture, MAX_NEW_TOKENS)["auto"]()
+
+
+def _sides(engines: dict[str, Engine], picture: Showcase, max_new_tokens: int) -> dict[str, Side]:
+    """All ways to answer about a picture."""
+    from eyespan.bench.clock import engine_side
     from eyespan.bench.stock import stock_side
 
-    asked: dict[str, Any] = {"max_new_tokens": MAX_NEW_TOKENS}
     question, files = picture.question, [picture.path]
-    sides = {name: engine_side(one, question, files, **asked) for name, one in engines.items()}
-    stock = stock_side(engines["plain"].target, question, files, **asked)
-    return race({**sides, **({"stock": stock} if stock else {})}, rounds=rounds, warm_up=warm_up)
+    sides = {
+        name: engine_side(engine, question, files, max_new_tokens=max_new_tokens)
+        for name, engine in engines.items()
+    }
+    target = engines["plain"].target
+    stock = stock_side(target, question, files, max_new_tokens=max_new_tokens)
+    return {**sides, "stock": stock} if stock else sides
+
+
+def _race(engines: dict[str, Engine], picture: Showcase, rounds: int) -> Race:
+    """All ways to answer take turns on one picture."""
+    from eyespan.bench.clock import race
+
+    return race(_sides(engines, picture, MAX_NEW_TOKENS), rounds=rounds, warm_up=False)
 
 
 def _first_line(shown: Generation, race: Race) -> str:
