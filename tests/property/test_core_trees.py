@@ -29,7 +29,7 @@ def memories(rng: random.Random, orders: int) -> tuple[_core.Memory, twin.Memory
     core = [_core.RowMap(order=i, max_rows=999) for i in range(1, orders + 1)]
     reference = [twin.RowMap(i, 999) for i in range(1, orders + 1)]
     for mine, theirs in zip(core, reference, strict=True):
-        for _ in range(rng.choice([0, 3, 30, 300])):
+        for _ in range(rng.choice([0, 9, 20, 20]) * mine.order**3):
             key = [rng.randrange(VOCAB - len(MEDIA)) for _ in range(mine.order)]
             ids, logits = cases.row(rng, rng.randint(1, 8))
             mine.put(key, ints(ids), np.array(logits, np.float32))
@@ -64,28 +64,25 @@ def expected_tree(
     return trees.insert_chain(nodes, chain, mass, eta=eta, eos=EOS, cap=budget if inside else None)
 
 
-@settings(deadline=None, max_examples=120)
-@given(
-    seed=st.integers(0, 2**32),
-    orders=st.integers(1, 3),
-    budget=st.integers(0, 63),
-    fixed=st.booleans(),
-    inside=st.booleans(),
-    width=st.integers(1, 8),
-    depth=st.integers(1, 10),
-    eta=st.sampled_from(ETA),
-    fusion=st.sampled_from(RULES),
-    priors=st.sampled_from(PRIORS),
-)
-def test_a_proposal_is_its_twins(
-    seed: int, orders: int, budget: int, fixed: bool, inside: bool, **rules: Any
-) -> None:
+@settings(deadline=None, max_examples=300)
+@given(seed=st.integers(0, 2**64))
+def test_a_proposal_is_its_twins(seed: int) -> None:
     rng = random.Random(seed)
-    memory, reference = memories(rng, orders)
-    history = cases.tokens(rng, rng.randrange(5))
+    memory, reference = memories(rng, rng.choice([1, 2, 3, 3, 3]))
+    rules: dict[str, Any] = {
+        "width": rng.choice([8, 8, rng.randint(1, 7)]),
+        "depth": rng.choice([10, rng.randint(1, 9)]),
+        "eta": rng.choice(ETA),
+        "fusion": rng.choice(RULES),
+        "priors": rng.choice(PRIORS),
+    }
+    budget = rng.choice([63, rng.randint(0, 62)])
+    shape = rng.choice([[], [], SHAPE])
+    inside = rng.random() < 0.3
+    history = cases.tokens(rng, rng.randrange(5)) + [rng.randrange(9) for _ in range(3)]
+    history = history[: rng.randint(2, len(history))]
     chain = [token for token in cases.tokens(rng, rng.randrange(7)) if token not in MEDIA]
     mass = rng.choice([0.5, 0.75, 1.0])
-    shape = SHAPE if fixed else []
     tokens, parents, scores, origins = memory.propose(
         ints(history),
         _core.ProposeRules(
