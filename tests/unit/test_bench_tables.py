@@ -4,6 +4,8 @@ speeds are medians over requests.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from eyespan.bench import recap_table, speed_table
@@ -12,7 +14,8 @@ from eyespan.bench.held_out import asks
 from eyespan.bench.manifest import manifest
 from eyespan.demo import KINDS
 from eyespan.drafters import make_drafter
-from eyespan.text import Piece
+from eyespan.generation import Engine
+from eyespan.testing import tiny_target
 from eyespan.types import Generation
 
 
@@ -31,21 +34,29 @@ def test_rows_differ() -> None:
 def test_tokens_are_classed_by_what_tells_them() -> None:
     ask = next(iter(asks(1)))
     assert ask.subject == "receipt"
-    pieces = [
-        Piece('{"shop": "', "target"),
-        Piece("Old", "target"),
-        Piece(" Market", "recap"),
-        Piece('", "', "suffix"),
-        Piece("total", "recap"),
-        Piece('": ', "recap"),
-        Piece("4", "target"),
-        Piece(".", "suffix"),
-    ]
+    pieces = ['{"shop": "', "Old", " Market", '", "', "total", '": ', "4", ".", ""]
+    drafted = [False, False, True, True, True, True, False, True, True]
     tally = recap_table.Tally(0, 0, {False: 0, True: 0}, {False: 0, True: 0})
-    tally.add(ask, pieces)
+    tally.add(ask, pieces, drafted)
     assert tally.all == {False: 5, True: 3}
     assert tally.drafted == {False: 4, True: 1}
     assert tally.share(False) == 0.8
+
+
+@pytest.mark.parametrize("options", [{}, {"orders": "U", "suffix_tokens": 0}])
+def test_every_token_with_text_is_counted_once(options: dict[str, Any]) -> None:
+    """Whatever the drafter guesses, the counts of both classes are those of the same answer."""
+    target = tiny_target("llava")
+    ask = next(iter(asks(1)))
+    tally = recap_table.measure(target, options, [ask])
+    plain = Engine(target, "none", budget=0).generate(
+        ask.messages, [ask.image], max_new_tokens=recap_table.MAX_NEW_TOKENS
+    )
+    shown = recap_table.texts(target.decode, plain.token_ids)
+    assert "".join(shown) == plain.text
+    assert sum(tally.all.values()) == sum(text != "" for text in shown)
+    assert tally.tokens == len(plain.token_ids)
+    assert sum(tally.drafted.values()) > 0
 
 
 def test_a_dialog_asks_on_with_the_true_answers_as_history() -> None:

@@ -8,7 +8,7 @@ Answers do not depend on the row; forwards do. Trees have the published size ("f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +20,8 @@ from eyespan.bench.manifest import manifest, progress, write_json
 from eyespan.demo.picture_tokens import picture_spans
 from eyespan.drafters import make_drafter
 from eyespan.generation import Engine
-from eyespan.target import load_target
-from eyespan.text import Piece
+from eyespan.target import HuggingFaceTarget, load_target
+from eyespan.trace import Trace
 
 _FUSIONS = ("fixed_prior", "no_prior", "uniform", "gate", "backoff")
 _NO_SUFFIX = {"suffix_tokens": 0}
@@ -73,34 +73,72 @@ class Tally:
         """Accepted share of one class of tokens."""
         return self.drafted[picture] / max(self.all[picture], 1)
 
-    def add(self, ask: Ask, pieces: Iterable[Piece]) -> None:
-        """Class the tokens of an answer: picture-only is one that shows a character of a span."""
-        pieces = list(pieces)
-        text = "".join(piece.text for piece in pieces)
+    def add(self, ask: Ask, tokens: Sequence[str], drafted: Sequence[bool]) -> None:
+        """Class the tokens of an answer: picture-only is one that shows a character of a span.
+
+        Args:
+            ask: whose answer it is.
+            tokens: the text of each; the end has none and is left out.
+            drafted: whether it was a draft's.
+        """
+        text = "".join(tokens)
         told = bytearray(len(text))
         for start, end in picture_spans(text, ask.subject, ask.turn):
             told[start:end] = b"\1" * (end - start)
         at = 0
-        for piece in pieces:
-            picture = any(told[at : at + len(piece.text)])
-            at += len(piece.text)
-            self.all[picture] += 1
-            self.drafted[picture] += piece.origin != "target"
+        for token, guessed in zip(tokens, drafted, strict=True):
+            if token:
+                picture = any(told[at : at + len(token)])
+                at += len(token)
+                self.all[picture] += 1
+                self.drafted[picture] += guessed
 
 
-def measure(target: Any, options: Mapping[str, Any], requests: Iterable[Ask]) -> Tally:
+class Lines(Trace):
+    """A trace that stays in memory: the lines of the last request."""
+
+    def __init__(self) -> None:
+        self.lines: list[Mapping[str, Any]] = []
+
+    def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Keep these lines only."""
+        self.lines = list(lines)
+
+    def committed(self) -> Iterator[tuple[int, bool]]:
+        """The answer's tokens, and whether each was a draft's."""
+        for line in self.lines:
+            if line["type"] == "step":
+                yield from ((line["tokens"][node], True) for node in line["accepted"])
+            if line["type"] in ("prefill", "step") and line["next"] is not None:
+                yield line["next"], False
+
+
+def texts(decode: Callable[[list[int]], str], ids: Sequence[int]) -> list[str]:
+    """What each token adds to the text; a character of several tokens belongs to its last one."""
+    added, shown = [], ""
+    for count in range(1, len(ids) + 1):
+        text = decode(list(ids[:count]))
+        whole = not text.endswith("\ufffd")
+        added.append(text[len(shown) :] if whole else "")
+        shown = text if whole else shown
+    return added
+
+
+def measure(
+    target: HuggingFaceTarget, options: Mapping[str, Any], requests: Iterable[Ask]
+) -> Tally:
     """Run one row over the requests, its memory empty at the start."""
     drafter = make_drafter("recap", vocab_size=target.info.vocab_size, **options)
-    engine = Engine(target, drafter, budget="fixed")
+    engine, trace = Engine(target, drafter, budget="fixed"), Lines()
     tally = Tally(0, 0, {False: 0, True: 0}, {False: 0, True: 0})
     for ask in requests:
-        pieces: list[Piece] = []
-        with engine.stream(ask.messages, [ask.image], max_new_tokens=MAX_NEW_TOKENS) as stream:
-            for chunk in stream:
-                pieces += chunk.pieces
-        tally.tokens += len(stream.generation.token_ids)
-        tally.forwards += stream.generation.forwards
-        tally.add(ask, pieces)
+        made = engine.generate(
+            ask.messages, [ask.image], max_new_tokens=MAX_NEW_TOKENS, trace=trace
+        )
+        tally.tokens += len(made.token_ids)
+        tally.forwards += made.forwards
+        tokens, drafted = zip(*trace.committed(), strict=True)
+        tally.add(ask, texts(target.decode, tokens), drafted)
     return tally
 
 
