@@ -63,12 +63,13 @@ class Session:
         self.text = SuffixText(config["max_suffix_tokens"])
         self.text.extend(prompt, media)
         self.committed = list(prompt)
+        self.indexed = len(prompt)
 
     def commit(self, tokens: Iterable[int]) -> None:
-        """Only committed tokens enter the text."""
-        tokens = list(tokens)
+        """Only committed tokens enter the text, and only after a verify pass: the first token of an
+        answer is matched from outside (which differs where the text is full and sheds a half).
+        """
         self.committed += tokens
-        self.text.extend(tokens, self.media)
 
     def propose(self, budget: int | None = None) -> list[Node]:
         """The draft tree after what is committed."""
@@ -96,10 +97,12 @@ class Session:
     def continuation(self) -> tuple[list[int], float]:
         """What followed the longest earlier match, and the mass of its tokens."""
         config = self.config
-        length, end = self.text.match(config["suffix_occurrence"])
+        new = self.committed[self.indexed :]
+        length, end = self.text.match(config["suffix_occurrence"], new, self.media)
         if length < config["suffix_min_match"] or not config["suffix_tokens"]:
             return [], 1.0
-        return self.text.continuation(length, end, config["suffix_tokens"]), length / (length + 1)
+        tokens = self.text.continuation(length, end, config["suffix_tokens"], new, self.media)
+        return tokens, length / (length + 1)
 
     def observe(
         self,
@@ -111,6 +114,8 @@ class Session:
         """Learn from one verify pass over a packed tree."""
         self.memory.refresh(self.committed[:-1], tokens, parents, rows, self.media)
         self.commit(committed)
+        self.text.extend(self.committed[self.indexed :], self.media)
+        self.indexed = len(self.committed)
 
 
 def accepted_path(
