@@ -31,12 +31,12 @@ eyespan demo --trace demo.jsonl
 
 FIRST = "receipt"
 MORE = ("table", "chart", "scene")
-PAIRS = 3
-PAIRS_OF_MORE = 2
+PAIRS = 2
 ENOUGH_SECONDS = 40.0
 """After so long no further kind is begun: a slow machine shows fewer of them."""
 MAX_NEW_TOKENS = 200
 WARM_UP_TOKENS = 16
+WARM_UP_ANSWERS = 2
 
 
 def demo(trace: options.TraceOption = None) -> None:
@@ -66,14 +66,14 @@ def demo(trace: options.TraceOption = None) -> None:
     )
     out.print(console.legend(origins), soft_wrap=True)
     with console.waiting(f"measuring: {first.kind}"):
-        race = _race(engines, first, PAIRS)
+        race = _race(engines, first)
     out.print(_first_line(result, race), soft_wrap=True)
     rows = [(first.kind, race)]
     for picture in pictures[1:]:
         if perf_counter() - started > ENOUGH_SECONDS:
             break
         with console.waiting(f"measuring: {picture.kind}"):
-            rows.append((picture.kind, _race(engines, picture, PAIRS_OF_MORE)))
+            rows.append((picture.kind, _race(engines, picture)))
     out.print()
     out.print(_table(rows))
     out.print(
@@ -108,7 +108,7 @@ def _warm_up(engines: dict[str, Engine], pictures: Sequence[Showcase]) -> None:
     """
     for side in _sides(engines, pictures[0], WARM_UP_TOKENS).values():
         side()
-    for picture in pictures:
+    for picture in pictures[:WARM_UP_ANSWERS]:
         _sides(engines, picture, MAX_NEW_TOKENS)["auto"]()
 
 
@@ -127,11 +127,11 @@ def _sides(engines: dict[str, Engine], picture: Showcase, max_new_tokens: int) -
     return {**sides, "stock": stock} if stock else sides
 
 
-def _race(engines: dict[str, Engine], picture: Showcase, rounds: int) -> Race:
+def _race(engines: dict[str, Engine], picture: Showcase) -> Race:
     """All ways to answer take turns on one picture."""
     from eyespan.bench.clock import race
 
-    return race(_sides(engines, picture, MAX_NEW_TOKENS), rounds=rounds, warm_up=False)
+    return race(_sides(engines, picture, MAX_NEW_TOKENS), rounds=PAIRS, warm_up=False)
 
 
 def _first_line(shown: Generation, race: Race) -> str:
