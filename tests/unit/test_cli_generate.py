@@ -235,12 +235,14 @@ def test_version(shell: Shell) -> None:
 def test_a_name_that_is_no_text_can_be_recorded_and_resumed(
     shell: Shell, tiny_folder: Path, pictures: Path, tmp_path: Path
 ) -> None:
-    odd = pictures / os.fsdecode(b"\xff.png")
-    odd.write_bytes((pictures / "0.png").read_bytes())
+    for name in (b"\xff.png", b"\xfe.png"):  # two names that one replacement mark would merge
+        (pictures / os.fsdecode(name)).write_bytes((pictures / "0.png").read_bytes())
     out = tmp_path / "out.jsonl"
     command = ("generate", "-m", tiny_folder, "-n", 2, "--images", f"{pictures}/[!0-9].png")
     assert shell(*command, "--out", out, "Hi").code == 0
-    assert "all 1 pictures" in " ".join(shell(*command, "--out", out, "Hi").err.split())
+    names = [json.loads(line).get("image") for line in out.read_text().splitlines()]
+    assert len({name for name in names if name}) == 2
+    assert "all 2 pictures" in " ".join(shell(*command, "--out", out, "Hi").err.split())
 
 
 def test_an_ascii_terminal_gets_replacements(

@@ -39,8 +39,10 @@ def pictures_of(pattern: str) -> list[Path]:
 
 
 def name_of(picture: Path) -> str:
-    """A picture's path as JSON can hold it: bytes that are no text become replacement marks."""
-    return os.fsencode(picture).decode(errors="replace")
+    """A picture's path as JSON can hold it: bytes that are no text are spelled, \\xff, so that two
+    pictures never share a name.
+    """
+    return os.fsencode(picture).decode(errors="backslashreplace")
 
 
 def _listing(folder: str) -> list[str]:
