@@ -27,6 +27,10 @@ DECAY = 0.999
 """Older evidence fades: after 700 rounds that touch a cell, what it held counts half."""
 PRIOR_WEIGHT = 2.0
 """Offered nodes that the drafter's own score is worth before anything was seen."""
+REFRESH_WORTH = 0.02
+"""Tokens that a node brings later by what its row teaches a drafter that recycles rows. Without it,
+small trees starve the memory they are grown from: on the demo model, 12 pictures, tokens by cost
+rose from 1.28 to 1.32 times plain decoding's (0.04: 1.29)."""
 MARGIN = 1.03
 """A draft must promise this much more than a plain step: costs are measured on noisy machines."""
 
@@ -182,7 +186,12 @@ def keep_nodes(draft: DraftTree, nodes: npt.NDArray[np.intp]) -> DraftTree:
 
 
 def best_cut(
-    chances: npt.NDArray[np.float64], curve: CostCurve, *, host_ms: float, cap: int
+    chances: npt.NDArray[np.float64],
+    curve: CostCurve,
+    *,
+    host_ms: float,
+    cap: int,
+    worth: float = 0.0,
 ) -> npt.NDArray[np.intp]:
     """Which nodes to send: those up to the best tokens per millisecond, or none.
 
@@ -191,11 +200,13 @@ def best_cut(
         curve: cost of a forward.
         host_ms: what drafting, packing and refreshing cost on top of a plain step.
         cap: most nodes that may be sent.
+        worth: tokens that a sent node brings later, accepted or not.
     """
     order = np.argsort(-chances, kind="stable")[:cap]  # stable: parents stand before children
+    order = order[chances[order] > 0]  # what cannot be committed is never sent
     if order.size == 0:
         return order
-    tokens = 1.0 + np.cumsum(chances[order])
+    tokens = 1.0 + np.cumsum(chances[order] + worth)
     cost = curve.by_nodes
     rate = tokens / (cost[1 : order.size + 1] + host_ms)
     best = int(np.argmax(rate))

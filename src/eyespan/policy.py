@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from eyespan.budget import (
+    REFRESH_WORTH,
     Budget,
     Calibration,
     CostCurve,
@@ -41,6 +42,7 @@ class Policy:
         self._curve = curve or CostCurve(sizes=(1,), ms=(1.0,))
         self._calibration = Calibration(sources=4)
         self._host_ms = 0.1
+        self._worth = REFRESH_WORTH if drafter.needs.rows else 0.0
 
     def wants_draft(self, running: Running) -> bool:
         """Whether to ask the drafter this round."""
@@ -68,7 +70,9 @@ class Policy:
         chances = np.where(guess.depths < running.room, guess.chances, 0.0)
         if not chances.any():
             return DraftTree.empty(), "room"
-        nodes = best_cut(chances, self._curve, host_ms=self._host_ms, cap=self.cap)
+        nodes = best_cut(
+            chances, self._curve, host_ms=self._host_ms, cap=self.cap, worth=self._worth
+        )
         if nodes.size == 0:
             running.resting = int(self._host_ms / (PROBE_SHARE * self._curve.ms[0]))
             return DraftTree.empty(), "no gain"

@@ -49,6 +49,15 @@ def test_a_dear_draft_switches_itself_off() -> None:
     assert best_cut(np.array([0.5]), FREE, host_ms=50.0, cap=127).size == 0
 
 
+def test_a_node_that_teaches_may_cost_a_little_more() -> None:
+    curve = CostCurve(sizes=(1, 2, 64), ms=(10.0, 11.0, 42.0))  # half a millisecond a node
+    chances = np.array([0.9, 0.04, 0.04])
+    assert best_cut(chances, curve, host_ms=0.0, cap=127).size == 1
+    assert best_cut(chances, curve, host_ms=0.0, cap=127, worth=0.06).size == 3
+    beyond_the_room = np.array([0.9, 0.0, 0.0])
+    assert best_cut(beyond_the_room, FREE, host_ms=0.0, cap=127, worth=0.06).size == 1
+
+
 def test_a_number_caps_it() -> None:
     assert best_cut(np.full(20, 0.9), FREE, host_ms=0.0, cap=4).size == 4
 
