@@ -65,3 +65,18 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
         needed=f"known are {', '.join(names)}",
         todo=hint,
     )
+
+
+def unwritable(what: str, error: OSError) -> OutputError:
+    """The error for a file that cannot be written.
+
+    Args:
+        what: its role and path, e.g. "trace file run.jsonl".
+        error: what the system said.
+    """
+    return OutputError(
+        what,
+        found=error.strerror or str(error),
+        needed="a place that can be written is needed",
+        todo="Create its folder, make room, or choose another path.",
+    )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eyespan.errors import InputError, OutputError
+from eyespan.errors import InputError, unwritable
 from eyespan.sequence import Observer, Running
 from eyespan.types import DraftTree, Generation, Prefill, Request, Step
 
@@ -64,12 +64,7 @@ class Trace:
         try:
             yield
         except OSError as error:
-            raise OutputError(
-                f"trace file {self.file}",
-                found=error.strerror or str(error),
-                needed="a place that can be written",
-                todo="Create its folder, make room, or choose another path.",
-            ) from error
+            raise unwritable(f"trace file {self.file}", error) from error
 
     def __enter__(self) -> Trace:
         return self

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from eyespan import __version__
-from eyespan.errors import OutputError
+from eyespan.errors import unwritable
 
 
 def manifest() -> dict[str, Any]:
@@ -49,12 +49,7 @@ def write_json(file: Path, result: Mapping[str, Any]) -> None:
     try:
         file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise OutputError(
-            f"result file {file}",
-            found=error.strerror or str(error),
-            needed="a place that can be written is needed",
-            todo="Create its folder or choose another path.",
-        ) from error
+        raise unwritable(f"result file {file}", error) from error
 
 
 def _commit() -> str | None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from glob import glob, has_magic
 from pathlib import Path
 
-from eyespan.errors import InputError, OutputError
+from eyespan.errors import InputError, unwritable
 
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
@@ -87,12 +87,7 @@ def writing(file: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(
-            f"{what} {file}",
-            found=error.strerror or str(error),
-            needed="a place that can be written is needed",
-            todo="Create its folder, make room, or choose another path.",
-        ) from error
+        raise unwritable(f"{what} {file}", error) from error
 
 
 def drop_half_line(file: Path) -> None:
