@@ -118,7 +118,8 @@ class Results:
 
 
 def _series(values: dict[str, Any]) -> Series:
-    return Series(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+    lists = {key: tuple(value) for key, value in values.items() if key != "name"}
+    return Series(name=values["name"], **lists)
 
 
 def _list_of(file: Path, key: str) -> list[dict[str, Any]]:
