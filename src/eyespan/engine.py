@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from eyespan._core import pack
+from eyespan.budget import best_chain
 from eyespan.drafters.base import Ask, Drafter
 from eyespan.policy import Policy
 from eyespan.sequence import Running, sources_of
@@ -34,6 +35,7 @@ class Decoder:
     def __init__(self, target: Target, drafter: Drafter, policy: Policy) -> None:
         self.target, self.drafter, self.policy = target, drafter, policy
         self._vocab_size = target.info.vocab_size
+        self._chains = target.info.drafts == "chains"
 
     def start(self, running: Running, prompt: Prompt) -> None:
         """Read the prompt, commit the first token, open the drafter's session."""
@@ -105,6 +107,8 @@ class Decoder:
         """
         root = int(running.ids[-1])
         try:
+            if self._chains and draft is not None:
+                draft = best_chain(draft)
             cut, reason = self.policy.cut(draft, running)
             if len(cut) and not 0 <= cut.tokens.min() <= cut.tokens.max() < self._vocab_size:
                 raise ValueError("a draft holds ids outside the target's vocabulary")

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 
 from eyespan.target import cache as caches
+from eyespan.target import replay, states
 from eyespan.target.base import Message, Prompt, SequenceState, TargetInfo
 from eyespan.target.capabilities import Capabilities, check_unchanged, inspect_model
 from eyespan.target.extras import check_needs, hidden_states
@@ -18,7 +20,8 @@ from eyespan.target.inputs import PromptMaker
 from eyespan.target.media import eos_ids_of, media_ids_of
 from eyespan.target.prefill import read_prompt
 from eyespan.target.rows import top_rows
-from eyespan.target.tree_forward import forward_tree
+from eyespan.target.states import StateTree
+from eyespan.target.tree_forward import call_model, forward_tree, step_inputs
 from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut, empty_ints
 
 
@@ -28,6 +31,12 @@ class HuggingFaceTarget:
     The model is put into eval mode (dropout would make every comparison meaningless); `detach()`
     puts its training flag back. Nothing else about it changes, and one model may serve several
     adapters and stock `generate()`, though not from two threads at the same moment.
+
+    Attributes:
+        info: facts about it (see `TargetInfo`).
+        family: its row in the table of families.
+        model: the live model.
+        processor, tokenizer: what it was given, or None.
     """
 
     def __init__(self, model: Any, processor: Any = None, name: str | None = None) -> None:
@@ -43,8 +52,8 @@ class HuggingFaceTarget:
             UnsupportedTarget: it cannot be verified in trees, with the reason.
         """
         name = name or str(model.config.name_or_path or type(model).__name__)
-        self._family = family_of(model.config)
-        self._capabilities = found = inspect_model(model, name)
+        self.family = family_of(model.config)
+        self._capabilities = found = inspect_model(model, self.family, name)
         self.model = model
         self.processor = processor
         self.tokenizer = getattr(processor, "tokenizer", processor)
@@ -60,10 +69,10 @@ class HuggingFaceTarget:
         """Fill `info` and try a cache."""
         model, known = self.model, found.vocab_size
         eos_ids = frozenset(i for i in eos_ids_of(model, self.tokenizer) if 0 <= i < known)
-        media_ids = media_ids_of(model.config, self.tokenizer, self._family, eos_ids)
+        media_ids = media_ids_of(model.config, self.tokenizer, self.family, eos_ids)
         self.info = TargetInfo(
             name=name,
-            family=self._family.name,
+            family=self.family.name,
             vocab_size=found.vocab_size,
             media_ids=frozenset(i for i in media_ids if 0 <= i < max(known, found.embeddings)),
             eos_ids=eos_ids,
@@ -74,8 +83,11 @@ class HuggingFaceTarget:
             device=str(found.device),
             attention=found.attention,
             masks="explicit" if found.full_attention else "hook",
+            drafts="chains" if found.states == "chains" else "trees",
         )
-        self._prompts = PromptMaker(model, self.processor, self._family, self.info, found.device)
+        if found.states == "trees":
+            states.install(model)
+        self._prompts = PromptMaker(model, self.processor, self.family, self.info, found)
         self._probe()
 
     def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
@@ -118,8 +130,8 @@ class HuggingFaceTarget:
             self._capabilities,
             prompt,
             needs,
+            family=self.family,
             media_ids=self.info.media_ids,
-            token_kinds=self._family.token_kinds,
         )
 
     @torch.no_grad()
@@ -141,7 +153,7 @@ class HuggingFaceTarget:
         output = forward_tree(
             self.model,
             self._capabilities,
-            self._family.token_kinds,
+            self.family,
             state,
             tree,
             hidden=bool(needs.hidden_layers),
@@ -164,20 +176,67 @@ class HuggingFaceTarget:
             path: [a] packed indices, ascending, root excluded. To drop a committed last token from
                 the cache (it becomes the next root), leave it out.
         """
-        caches.keep_path(state.cache, state.length, state.pending, path)
+        if self._capabilities.states == "chains":
+            self._keep_chain(state, path)
+        else:
+            skip = self._capabilities.picture_layers
+            caches.keep_path(state.cache, state.length, state.pending, path, skip)
+            if isinstance(state.undo, StateTree):
+                state.undo.keep(state.cache, path)
+            elif self._capabilities.states == "trees":
+                replay.settle(state.cache, state.pending)
         kept = 1 + len(path)
         state.length += kept
         state.next_position = state.next_position + kept
         if state.padding is not None:
             state.padding = torch.nn.functional.pad(state.padding, (0, kept), value=True)
-        state.pending = 0
+        state.pending, state.undo = 0, None
+        if len(state.owed) > replay.MOST_OWED:
+            self._pay(state)
 
+    def _keep_chain(self, state: SequenceState, path: Ints) -> None:
+        """Keep the first nodes of a chain; states that have seen more go back to where they were
+        and are owed what was committed since.
+        """
+        fed = len(state.owed) + state.pending
+        if len(path) == state.pending - 1:
+            replay.settle(state.cache, fed)
+            caches.drop(state.cache, 0)
+            state.owed = empty_ints()
+            return
+        state.undo.restore(state.cache)
+        caches.drop(state.cache, fed)
+        state.owed = np.concatenate([state.owed, state.pack[: 1 + len(path)]])
+
+    def _pay(self, state: SequenceState) -> None:
+        """Feed the owed tokens alone."""
+        owed, state.owed = state.owed, empty_ints()
+        count = len(owed)
+        inputs: dict[str, Any] = step_inputs(self.family, state, count, self._capabilities.device)
+        tokens = torch.from_numpy(owed.astype(np.int64))[None].to(self._capabilities.device)
+        call_model(
+            self.model,
+            self._capabilities,
+            self.family,
+            state.cache,
+            input_ids=tokens,
+            position_ids=state.next_position + torch.arange(-count, 0, device=tokens.device),
+            mask=state.padding,
+            logits_to_keep=1,
+            **inputs,
+        )
+        replay.settle(state.cache, count)
+        caches.drop(state.cache, 0)
+
+    @torch.no_grad()
     def release(self, state: SequenceState) -> Any:
         """End a sequence and hand its cache back, behaving as stock's own. Guesses of a round that
         an error cut short are dropped.
         """
         if state.pending:
             self.keep(state, empty_ints())
+        if len(state.owed):
+            self._pay(state)
         cache = state.cache
         caches.end_recording(cache)
         state.close()
@@ -200,6 +259,6 @@ class HuggingFaceTarget:
         text = (i for i in range(self.info.vocab_size) if i not in self.info.media_ids)
         state, _ = self.prefill(self.prompt_from_ids(list(islice(text, 2))), Needs())
         try:
-            caches.check_cache(state.cache, self.info.name)
+            caches.check_cache(state.cache, self.info.name, self._capabilities.states)
         finally:
             state.close()

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+import numpy as np
+
 from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ Message: TypeAlias = Mapping[str, Any]
 """One chat turn: {"role": ..., "content": text or a list of parts}; a part is {"type": "text",
 "text": ...} or {"type": "image"}, the latter standing for the next picture of the request."""
 
+Drafts: TypeAlias = Literal["trees", "chains"]
+"""What a model can verify in one forward."""
+
 MaskWay: TypeAlias = Literal["explicit", "hook"]
 """How tree masks reach the model: built here as one tensor, or composed with the model's own."""
 
@@ -31,7 +36,7 @@ class TargetInfo:
 
     Attributes:
         name: what it was loaded from, for people.
-        family: name of its row in `families.py`.
+        family: name of its row in `families/`.
         vocab_size: rows of the language-model head; draft ids lie below it.
         media_ids: ids that are never text (image, video, vision start and end, padding).
         eos_ids: ids that end an answer.
@@ -42,6 +47,8 @@ class TargetInfo:
         device: where it runs, e.g. "cpu" or "cuda:0".
         attention: attention implementation, "sdpa" or "eager".
         masks: how tree masks reach the model.
+        drafts: what it can verify in one forward; "chains" where recurrent states only move
+            forward.
     """
 
     name: str
@@ -56,6 +63,7 @@ class TargetInfo:
     device: str
     attention: str
     masks: MaskWay
+    drafts: Drafts = "trees"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +100,18 @@ class SequenceState:
         length: committed tokens in the cache (all but the root).
     """
 
-    __slots__ = ("cache", "capacity", "length", "next_position", "padding", "pending")
+    __slots__ = (
+        "cache",
+        "capacity",
+        "length",
+        "next_position",
+        "owed",
+        "pack",
+        "padding",
+        "pending",
+        "step_inputs",
+        "undo",
+    )
 
     def __init__(
         self,
@@ -101,6 +120,7 @@ class SequenceState:
         next_position: Tensor,
         padding: Tensor | None,
         capacity: int | None,
+        step_inputs: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Start a state after a prefill.
 
@@ -110,13 +130,18 @@ class SequenceState:
             next_position: [1, 1] or [4, 1, 1] position ids of the root.
             padding: [1, length] bool or None, see `Prompt`.
             capacity: slots of a static cache, None when the cache grows.
+            step_inputs: [1, 1, ...] rows that every token of a step repeats (see `Family`).
         """
         self.cache = cache
         self.length = length
         self.next_position = next_position
         self.padding = padding
         self.capacity = capacity
+        self.step_inputs = step_inputs or {}
         self.pending = 0  # nodes of the last forward that `keep` has not sorted out yet
+        self.pack: Ints = np.empty(0, np.int32)  # their ids
+        self.owed: Ints = np.empty(0, np.int32)  # committed ids that the cache lost again
+        self.undo: Any = None  # what the last forward did to recurrent states
 
     @property
     def room(self) -> int | None:
@@ -127,6 +152,8 @@ class SequenceState:
         """Free the cache; the state cannot be used afterwards."""
         self.cache = None
         self.padding = None
+        self.undo = None
+        self.step_inputs = {}
 
 
 class Target(Protocol):

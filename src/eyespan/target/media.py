@@ -35,7 +35,10 @@ def media_ids_of(
         eos_ids: see `eos_ids_of`.
     """
     text_config = config.get_text_config(decoder=True)
-    media = [getattr(config, field, None) for field in family.media_fields]
+    media: list[Any] = []
+    for field in family.media_fields:
+        found = _field(config, field)
+        media += found if isinstance(found, (list, tuple)) else [found]
     padding = [getattr(source, "pad_token_id", None) for source in (text_config, tokenizer)]
     words = set(eos_ids)
     if tokenizer is not None:
@@ -44,3 +47,10 @@ def media_ids_of(
         words |= {tokenizer.unk_token_id, tokenizer.bos_token_id}
     media += [i for i in padding if i not in words]
     return frozenset(int(i) for i in media if i is not None)
+
+
+def _field(config: Any, path: str) -> Any:
+    """A config's field, through its parts; None where there is none."""
+    for name in path.split("."):
+        config = getattr(config, name, None)
+    return config
