@@ -4,8 +4,10 @@ and whole answers against stock `generate()`.
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -304,3 +306,9 @@ def test_media_ids_are_known(family: str) -> None:
         target.tokenizer("user: \nassistant:")["input_ids"]
     )
     assert set(prompt.ids.tolist()) - words <= target.info.media_ids
+
+
+def test_the_table_in_the_docs_is_fresh() -> None:
+    root = Path(__file__).parents[2]
+    page = runpy.run_path(str(root / "scripts" / "write_families.py"))["page"]
+    assert (root / "docs" / "families.md").read_text() == page(target_of)

@@ -82,13 +82,26 @@ class HuggingFaceTarget:
             dtype=str(found.dtype).removeprefix("torch."),
             device=str(found.device),
             attention=found.attention,
-            masks="explicit" if found.full_attention else "hook",
+            masks=found.masks,
             drafts="chains" if found.states == "chains" else "trees",
         )
         if found.states == "trees":
             states.install(model)
         self._prompts = PromptMaker(model, self.processor, self.family, self.info, found)
         self._probe()
+
+    @property
+    def remembers(self) -> str:
+        """What the decoder's layers remember: "all tokens", "windows", "states" and the like."""
+        return self._capabilities.remembers
+
+    def check_text(self, text: str) -> None:
+        """Refuse a user's text that no picture can make right: see `prepare`.
+
+        Raises:
+            InputError: it spells a placeholder, or is no Unicode.
+        """
+        self._prompts.check_text(text)
 
     def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
         """Turn text or a chat and its pictures into model inputs.

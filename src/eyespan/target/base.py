@@ -26,8 +26,9 @@ Message: TypeAlias = Mapping[str, Any]
 Drafts: TypeAlias = Literal["trees", "chains"]
 """What a model can verify in one forward."""
 
-MaskWay: TypeAlias = Literal["explicit", "hook"]
-"""How tree masks reach the model: built here as one tensor, or composed with the model's own."""
+MaskWay: TypeAlias = Literal["explicit", "hook", "own"]
+"""How tree masks reach the model: built here as one tensor, or composed with the model's own; a
+chain needs nothing but those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,25 @@ def check_cache(cache: Any, name: str, states: States = "none") -> None:
         )
 
 
+def contents(cache: Any, picture_layers: Collection[int]) -> str:
+    """What the layers of a cache remember, in a few words, in the order of the layers."""
+    words = [
+        "pictures" if at in picture_layers else _WORDS.get(type(layer), type(layer).__name__)
+        for at, layer in enumerate(cache.layers)
+    ]
+    return ", ".join(dict.fromkeys(words))
+
+
+_WORDS: dict[type, str] = {
+    DynamicLayer: "all tokens",
+    StaticLayer: "all tokens",
+    DynamicSlidingWindowLayer: "windows",
+    DummyLayer: "shared",
+    LinearAttentionLayer: "states",
+    LinearAttentionAndFullAttentionLayer: "states and all tokens",
+}
+
+
 def capacity(cache: Any) -> int | None:
     """Slots of a static cache; None when it grows."""
     sizes = [layer.max_cache_len for layer in cache.layers if type(layer) is StaticLayer]

@@ -17,7 +17,8 @@ import torch
 from transformers.cache_utils import DummyLayer, DynamicLayer, LinearAttentionLayer
 
 from eyespan.errors import UnsupportedTarget
-from eyespan.target.cache import check_cache, new_cache
+from eyespan.target.base import MaskWay
+from eyespan.target.cache import check_cache, contents, new_cache
 from eyespan.target.families import Family
 from eyespan.target.states import States, states_of
 
@@ -39,6 +40,7 @@ class Capabilities:
         full_attention: every layer sees the whole past, so one explicit mask serves all.
         picture_layers: indices of layers that attend to pictures instead of text.
         states: what the model remembers besides keys and values.
+        remembers: what its layers remember, in words.
         attention: "sdpa" or "eager".
         vocab_size, max_context, hidden_size, layers: see `TargetInfo`.
         embeddings: rows of the input embeddings; prompt ids lie below it.
@@ -51,6 +53,7 @@ class Capabilities:
     full_attention: bool
     picture_layers: frozenset[int]
     states: States
+    remembers: str
     attention: str
     vocab_size: int
     embeddings: int
@@ -59,6 +62,13 @@ class Capabilities:
     layers: int
     dtype: torch.dtype
     device: torch.device
+
+    @property
+    def masks(self) -> MaskWay:
+        """How tree masks reach the model."""
+        if self.states == "chains":
+            return "own"
+        return "explicit" if self.full_attention else "hook"
 
 
 def inspect_model(model: Any, family: Family, name: str) -> Capabilities:
@@ -81,14 +91,16 @@ def inspect_model(model: Any, family: Family, name: str) -> Capabilities:
     attends = any(type(layer) is not LinearAttentionLayer for layer in cache.layers)
     arguments = inspect.signature(model.forward).parameters
     embeddings = model.get_input_embeddings().weight
+    pictures = frozenset(getattr(text, "cross_attention_layers", None) or ())
     full = all(type(layer) in (DynamicLayer, DummyLayer) for layer in cache.layers)
     return Capabilities(
         cache_argument=_cache_argument(arguments, attends, name),
         takes_positions="position_ids" in arguments,
         layer_types=tuple(sorted(set(getattr(text, "layer_types", None) or ()))),
         full_attention=full and not family.own_masks,
-        picture_layers=frozenset(getattr(text, "cross_attention_layers", None) or ()),
+        picture_layers=pictures,
         states=states,
+        remembers=contents(cache, pictures),
         attention=_attention(text, name),
         vocab_size=int(model.get_output_embeddings().weight.shape[0]),
         embeddings=int(embeddings.shape[0]),

@@ -58,6 +58,12 @@ class PromptMaker:
         self._states = capabilities.states
         self._embeddings = int(model.get_input_embeddings().weight.shape[0])
 
+    def check_text(self, text: str) -> None:
+        """See `HuggingFaceTarget.check_text`."""
+        if self._tokenizer is not None:
+            turn = {"role": "user", "content": [{"type": "text", "text": text}]}
+            chat.check_text([turn], self._tokenizer, self._info.media_ids)
+
     def prepare(self, prompt: str | Sequence[Message], images: Sequence[Image]) -> Prompt:
         """See `Target.prepare`."""
         if self._processor is None:

@@ -168,22 +168,6 @@ _GEMMA3 = Family(
     split="rows",
 )
 
-_GEMMA3N = replace(
-    _GEMMA3,
-    name="gemma3n",
-    title="Gemma 3n (shared keys and values)",
-    model_types=("gemma3n",),
-    media_fields=(
-        "image_token_id",
-        "audio_token_id",
-        "boi_token_id",
-        "eoi_token_id",
-        "boa_token_id",
-        "eoa_token_id",
-    ),
-    media_tokens=("<image_soft_token>", "<audio_soft_token>", "<start_of_image>", "<end_of_image>"),
-)
-
 _GEMMA4 = Family(
     name="gemma4",
     title="Gemma 4 (shared keys and values, sliding windows)",
@@ -311,7 +295,6 @@ FAMILIES: tuple[Family, ...] = (
     _GOT_OCR2,
     _OVIS2,
     _GEMMA3,
-    _GEMMA3N,
     _GEMMA4,
     _PALIGEMMA,
     _AYA_VISION,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 import transformers
 
 from eyespan.testing.text_models import deepseek, delta_sizes, sizes
@@ -13,7 +12,6 @@ from eyespan.testing.tokens import IMAGE_PAD, MEDIA_END, MEDIA_START, VIDEO_PAD
 from eyespan.testing.vision.pictures import (
     Tensors,
     Tiny,
-    noise,
     patches,
 )
 
@@ -159,12 +157,14 @@ def _kimi_k25() -> Any:
     )
 
 
-def _kimi_pictures(count: int) -> Tensors:
-    grid = torch.tensor([_GRIDS[at % 3] for at in range(count)])
-    return {
-        "pixel_values": noise(int(grid.prod(-1).sum()), 3, 14, 14),
-        "image_grid_thw": grid,
-    }
+def _unfolded(make: Callable[[int], Tensors], pixels: str) -> Callable[[int], Tensors]:
+    """The same patches as [n, 3, 14, 14]."""
+
+    def unfolded(count: int) -> Tensors:
+        tensors = make(count)
+        return {**tensors, pixels: tensors[pixels].view(-1, 3, 14, 14)}
+
+    return unfolded
 
 
 def _grid(width: int, **changes: Any) -> dict[str, Any]:
@@ -183,6 +183,9 @@ _TEMPORAL = 3 * 2 * 14 * 14
 """Numbers of one patch of two frames."""
 
 
+_KIMI = _grid(3 * 14 * 14)
+
+
 PROCESSED: Mapping[str, Tiny] = {
     "qwen2_vl": Tiny(config=_qwen2_vl, **_grid(_TEMPORAL)),
     "qwen2_5_vl": Tiny(config=_qwen2_5_vl, **_grid(_TEMPORAL)),
@@ -194,7 +197,12 @@ FED: Mapping[str, Tiny] = {
     "qwen3_vl_moe": Tiny(config=_qwen3_vl_moe, **_grid(_TEMPORAL, apart=True)),
     "glm4v": Tiny(config=_glm4v, **_grid(_TEMPORAL, apart=True, video=IMAGE_PAD)),
     "glm4v_moe": Tiny(config=_glm4v_moe, **_grid(_TEMPORAL, apart=True, video=IMAGE_PAD)),
-    "kimi_k25": Tiny(config=_kimi_k25, pictures=_kimi_pictures, image=IMAGE_PAD),
+    "kimi_k25": Tiny(
+        config=_kimi_k25,
+        pictures=_unfolded(_KIMI["pictures"], "pixel_values"),
+        videos=_unfolded(_KIMI["videos"], "pixel_values_videos"),
+        image=IMAGE_PAD,
+    ),
     "qwen3_5": Tiny(config=_qwen3_5, **_grid(_TEMPORAL, apart=True)),
     "qwen3_5_moe": Tiny(config=_qwen3_5_moe, **_grid(_TEMPORAL, apart=True)),
 }
