@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -78,9 +79,13 @@ class HuggingFaceTarget:
             masks="explicit" if found.full_attention else "hook",
         )
         self._picture_ids = picture_ids_of(model.config)
-        self._last_layer = last_layer_modules(model, found.layers)
         self._prompts = PromptMaker(model, self.processor, self._family, self.info, found.device)
         self._probe()
+
+    @cached_property
+    def _last_layer(self) -> tuple[torch.nn.Module, ...]:
+        """Where attention is looked at; found when somebody asks first."""
+        return last_layer_modules(self.model, self._capabilities.layers)
 
     def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
         """Turn text or a chat and its pictures into model inputs.
@@ -129,7 +134,7 @@ class HuggingFaceTarget:
             needs,
             media_ids=self.info.media_ids,
             picture_ids=self._picture_ids,
-            last_layer=self._last_layer,
+            last_layer=self._last_layer if needs.visual_attention else (),
             token_kinds=self._family.token_kinds,
         )
 

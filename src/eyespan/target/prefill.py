@@ -43,7 +43,7 @@ def read_prompt(
         needs: what the drafter wants from the prompt.
         media_ids: ids whose positions get no rows.
         picture_ids: ids in whose place the features of pictures stand.
-        last_layer: the decoder's last modules, for `Needs.visual_attention`.
+        last_layer: the decoder's last modules where attention is asked for, else none.
         token_kinds: the family's per-token argument, cut to the tokens that are run.
 
     Returns:
@@ -58,7 +58,7 @@ def read_prompt(
     media = {
         key: value[:, past:] if key == token_kinds else value for key, value in prompt.media.items()
     }
-    with row_watched(last_layer if needs.visual_attention else (), row=-1) as watched:
+    with row_watched(last_layer, row=-1) as watched:
         output = call_model(
             model,
             capabilities,
