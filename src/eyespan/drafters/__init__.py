@@ -12,7 +12,10 @@ from eyespan.errors import unknown_name
 
 DRAFTERS: dict[str, str] = {
     "none": "eyespan.drafters.none:NoDrafter",
+    "prompt_lookup": "eyespan.drafters.prompt_lookup:PromptLookup",
     "recap": "eyespan.drafters.recap:Recap",
+    "token_recycling": "eyespan.drafters.token_recycling:TokenRecycling",
+    "tree_recycling": "eyespan.drafters.tree_recycling:TreeRecycling",
 }
 
 
