@@ -299,6 +299,7 @@ void bind_suffix(nb::module_& m) {
       .def_prop_ro("count_depth", &SuffixAutomaton::count_depth)
       .def_prop_ro("nbytes", &SuffixAutomaton::bytes, "Bytes allocated.")
       .def("append", &SuffixAutomaton::append, "token"_a, "Appends one text token.")
+      .def("clear", &SuffixAutomaton::clear, "Forgets the text.")
       .def("barrier", &SuffixAutomaton::barrier, "No match or continuation crosses this place.")
       .def("extend",
            [](SuffixAutomaton& self, const Ints& tokens, const TokenSet& media) {

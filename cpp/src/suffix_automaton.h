@@ -48,6 +48,8 @@ class SuffixAutomaton {
 
   /// Appends one text token; throws std::invalid_argument for a negative one.
   void append(std::int32_t token);
+  /// Forgets the text; keeps the allocation.
+  void clear() { start_over(); }
   /// Ends the text here: no match and no continuation crosses this place. Repeats count once.
   void barrier();
   /// Appends `tokens`, each run of media ids as one barrier.

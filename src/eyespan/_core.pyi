@@ -233,6 +233,9 @@ class SuffixAutomaton:
     def append(self, token: int) -> None:
         """Appends one text token."""
 
+    def clear(self) -> None:
+        """Forgets the text."""
+
     def barrier(self) -> None:
         """No match or continuation crosses this place."""
 
