@@ -23,6 +23,7 @@ def request_of(
     media: Collection[int] = (),
     eos: Collection[int] = (),
     scope: str | None = None,
+    limit: int = 10_000,
 ) -> Request:
     """A request for a prompt of ids."""
     return Request(
@@ -30,7 +31,7 @@ def request_of(
         prompt_ids=ints(prompt),
         media_ids=frozenset(media),
         eos_ids=frozenset(eos),
-        max_new_tokens=10_000,
+        max_new_tokens=limit,
         scope=scope,
     )
 

@@ -11,6 +11,7 @@ from eyespan.drafters.base import Drafter
 from eyespan.errors import unknown_name
 
 DRAFTERS: dict[str, str] = {
+    "draft_model": "eyespan.drafters.draft_model:DraftModel",
     "lookahead": "eyespan.drafters.lookahead:Lookahead",
     "none": "eyespan.drafters.none:NoDrafter",
     "prompt_lookup": "eyespan.drafters.prompt_lookup:PromptLookup",
@@ -20,6 +21,7 @@ DRAFTERS: dict[str, str] = {
     "suffix": "eyespan.drafters.suffix:Suffix",
     "token_recycling": "eyespan.drafters.token_recycling:TokenRecycling",
     "tree_recycling": "eyespan.drafters.tree_recycling:TreeRecycling",
+    "viskip": "eyespan.drafters.viskip:ViSkip",
 }
 
 
