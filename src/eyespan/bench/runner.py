@@ -208,10 +208,11 @@ class Runner:
             images = open_pictures(record.images)
         except EyespanError:
             return  # it could not be read the first time either
-        for messages in _conversation(record, done.answers):
-            for contestant in self._contestants:
-                for repeat in range(self._settings.repeats):
-                    self._take(contestant, repeat, messages, images)
+        with own_garbage_only():
+            for messages in _conversation(record, done.answers):
+                for contestant in self._contestants:
+                    for repeat in range(self._settings.repeats):
+                        self._take(contestant, repeat, messages, images)
 
     def _measure(self, item: Item) -> tuple[list[Run], Done]:
         """All turns of one input by everyone."""

@@ -253,7 +253,7 @@ PUBLIC: Mapping[str, PublicSet] = {
     ),
     "mmspec": PublicSet(
         hub=None,
-        split="test",
+        split="mmspec",
         columns=("id", "image", "turns", "topic"),
         record=_mm_spec,
         home="https://github.com/killthefullmoon/MMSpec, folder dataset/MMSpec/test",
