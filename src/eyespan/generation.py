@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from eyespan.budget import Budget
 from eyespan.cost import cost_curve
 from eyespan.drafters import make_drafter
-from eyespan.drafters.base import Drafter
+from eyespan.drafters.base import Bound, Drafter
 from eyespan.engine import Decoder
 from eyespan.errors import ConfigError, ContextError
 from eyespan.policy import Policy
@@ -100,6 +100,8 @@ class Engine:
             if isinstance(drafter, str)
             else drafter
         )
+        if isinstance(self.drafter, Bound):
+            self.drafter.bind(target)
         policy = Policy(budget, self.drafter)
         if policy.ask > 0:
             self_test(target)

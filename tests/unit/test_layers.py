@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "eyespan"
 
 LAYERS = {
     "types": 0, "errors": 0, "_core": 0,
-    "artifacts": 1, "target": 1, "verify": 1, "budget": 1, "text": 1,
+    "config": 1, "artifacts": 1, "target": 1, "verify": 1, "budget": 1, "text": 1,
     "drafters": 2, "cost": 2,
     "sequence": 3, "policy": 3, "engine": 3,
     "trace": 4, "generation": 4, "dropin": 4, "server": 4,

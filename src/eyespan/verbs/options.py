@@ -156,9 +156,10 @@ def drafter_options(drafter: str, pairs: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: an unknown drafter or key, or a value that does not fit.
     """
-    defaults = make_drafter(drafter, vocab_size=_ANY_VOCABULARY).config_dict()
     options: dict[str, Any] = {}
     for pair in pairs:
+        # built anew for every pair: a drafter that takes another by name has that one's options too
+        defaults = make_drafter(drafter, vocab_size=_ANY_VOCABULARY, **options).config_dict()
         key, equals, value = pair.partition("=")
         if not equals:
             raise ConfigError(
