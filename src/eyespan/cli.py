@@ -18,7 +18,7 @@ import typer
 
 from eyespan import __version__
 from eyespan.errors import EyespanError
-from eyespan.verbs import corpus, demo, doctor, generate, inspect, verify
+from eyespan.verbs import bench, corpus, demo, doctor, generate, inspect, verify
 
 app = typer.Typer(
     name="eyespan",
@@ -35,6 +35,7 @@ app.command(epilog=inspect.EPILOG)(inspect.inspect)
 app.command(epilog=doctor.EPILOG)(doctor.doctor)
 app.command(epilog=demo.EPILOG)(demo.demo)
 app.add_typer(corpus.app)
+app.add_typer(bench.bench)
 
 
 @app.callback(invoke_without_command=True)
