@@ -251,7 +251,10 @@ def _rounds(steps: Sequence[Mapping[str, Any]], output: Ints) -> tuple[Round, ..
     for step in steps:
         tokens, parents = _ids(step["tokens"]), np.array(step["parents"], np.int32)
         path = [int(node) for node in step["accepted"]]
-        if len(parents) != len(tokens) or not np.all(parents < np.arange(len(parents))):
+        before = np.arange(len(parents))
+        if len(parents) != len(tokens) or not np.all((before == 0) == (parents < 0)):
+            raise ValueError("parents that give no tree of all tokens")
+        if not np.all(parents < before):
             raise ValueError("parents that do not come before their children")
         committed = [int(tokens[node]) for node in path]
         committed += [] if step["next"] is None else [int(step["next"])]

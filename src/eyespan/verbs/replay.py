@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -112,7 +113,7 @@ def drafter_of(text: str) -> tuple[str, dict[str, Any]]:
     Raises:
         ConfigError: unknown, or a value that does not fit.
     """
-    name, *pairs = text.split(",")
+    name, *pairs = re.split(r",(?=\w+=)", text)  # a value may be a list
     return name, options.drafter_options(name, pairs)
 
 
