@@ -111,7 +111,7 @@ def _drawn(figure: Figure) -> Iterator[Any]:
             height = max(2.2, 1.2 + 0.36 * len(figure.series))
         canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
         axes = canvas.subplots()
-        if not any(series.y for series in figure.series):
+        if not any(y == y for series in figure.series for y in _finite(series.y)):
             axes.text(0.5, 0.5, "no data", ha="center", va="center", transform=axes.transAxes)
             axes.set_axis_off()
         else:
@@ -177,6 +177,7 @@ def _curves(axes: Any, figure: Figure, names: Sequence[str], across: bool) -> No
     positive = [x for x in every if x == x]
     if not names and positive and min(positive) > 0 and max(positive) / min(positive) >= WIDE:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
     _frame(axes, figure, names, across=False)
     _label_ends(axes, ends)
 

@@ -63,9 +63,9 @@ def _acceptance(anchors: Sequence[Anchor], caption: str) -> tuple[list[Table], l
         return [table], []
     return [table], [
         _bars("recap_figure1_change", "Failed drafts stand where the picture decides",
-              "Accepted draft tokens", "Target's choice changes (%)", names, changed, caption),
+              "Accepted draft tokens", "Target's choice changes (%)", names, changed, table),
         _bars("recap_figure1_drop", "Visual dependence of the root prediction",
-              "Accepted draft tokens", "Drop of its log probability (nats)", names, drops, caption),
+              "Accepted draft tokens", "Drop of its log probability (nats)", names, drops, table),
     ]  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def _alignment(aligned: Sequence[Aligned], caption: str) -> tuple[list[Table], l
     gain_figure = _bars(
         "recap_figure1_gain", "The better source changes with the picture's support",
         "From token-aligned to context-aligned", "Contextual minus token-only length (tokens)",
-        names, gains, table.caption,
+        names, gains, table,
     )  # fmt: skip
     return [table], [support, gain_figure]
 
@@ -165,11 +165,11 @@ def _bars(
     y_label: str,
     names: Sequence[str],
     values: Sequence[Sequence[float | None]],
-    caption: str,
+    table: Table,
 ) -> Figure:
     """Bars with their intervals; where there is none, the bar itself."""
     rows = [[float("nan") if one is None else one for one in row] for row in values]
-    table = np.array([[at, *(at if np.isnan(end) else end for end in ends)] for at, *ends in rows])
+    drawn = np.array([[at, *(at if np.isnan(end) else end for end in ends)] for at, *ends in rows])
     return Figure(
         id=name,
         title=title,
@@ -180,11 +180,11 @@ def _bars(
             Series(
                 name=y_label,
                 x=tuple(names),
-                y=tuple(table[:, 0].tolist()),
-                low=tuple(table[:, 1].tolist()),
-                high=tuple(table[:, 2].tolist()),
+                y=tuple(drawn[:, 0].tolist()),
+                low=tuple(drawn[:, 1].tolist()),
+                high=tuple(drawn[:, 2].tolist()),
             ),
         ),
-        caption=caption,
-        source="RECAP Figure 1",
+        caption=table.caption,
+        source=table.source,
     )

@@ -153,7 +153,7 @@ def coverage_tables(
             for name, one in empty.items()
         ),
         caption=pool.caption(f"{PROTOCOL}; retrieval begins empty."),
-        source="RECAP Table 5",
+        source="RECAP Table 5, Figure 3 (a)",
     )  # fmt: skip
     rows = []
     for name, one in seeded.items():
@@ -187,7 +187,7 @@ def coverage_tables(
         y_label="Conditional Recall@8 (%)",
         series=tuple(one for one in series if one.x),
         caption=pool.caption("Each data set joins U (right), C and G (left)."),
-        source="RECAP Figure 3 (a)",
+        source="RECAP Figure 3",
     )
     return [main, paired], [figure] if figure.series else []
 
@@ -298,7 +298,7 @@ def fusion_tables(pool: Pool, found: Mapping[str, Fused]) -> tuple[list[Table], 
                 f"States at which two rows differ in their first choice. {protocol} Intervals "
                 "resample pictures 2,000 times."
             ),
-            source="RECAP Table 16",
+            source="RECAP Table 16, Figure 7",
         ),
         _weights_table(pool, found),
     ]  # fmt: skip
