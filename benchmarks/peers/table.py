@@ -17,7 +17,15 @@ from typing import Any
 from benchmarks.peers.timed import requests
 from eyespan.bench.manifest import manifest, write_json
 
-COLUMNS = ("method", "prompts", "tau", "S over stock", "S where best", "S where worst", "other text")
+COLUMNS = (
+    "method",
+    "prompts",
+    "tau",
+    "S over stock",
+    "S where best",
+    "S where worst",
+    "other text",
+)
 
 
 def rows(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
