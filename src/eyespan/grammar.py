@@ -9,6 +9,7 @@ are tried on a fork of it before they are packed: one that the grammar forbids c
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -23,6 +24,10 @@ from eyespan.types import DraftTree, Ints
 KINDS = ("choice", "ebnf", "json_object", "json_schema", "regex")
 MAX_LENGTH = 100_000
 """Characters of a grammar."""
+MAX_WHITESPACE = 20
+"""Spaces and newlines in a row between the parts of JSON: a model that writes nothing else would
+never end.
+"""
 CACHE_BYTES = 64 << 20
 """Compiled grammars that an engine keeps."""
 
@@ -40,8 +45,7 @@ class Grammars:
     """
 
     def __init__(self, tokenizer: Any, vocab_size: int, eos_ids: Collection[int]) -> None:
-        import xgrammar
-
+        xgrammar = _xgrammar()
         if tokenizer is None or not eos_ids:
             raise UnsupportedRequest(
                 "a response_format",
@@ -80,8 +84,7 @@ class Grammars:
         Raises:
             ConfigError: not such a mapping, or not a grammar.
         """
-        import xgrammar
-
+        xgrammar = _xgrammar()
         tag = {"type": "structural_tag", "format": _format_of(response_format)}
         try:
             text = json.dumps(tag)
@@ -97,8 +100,7 @@ class GrammarRun:
     """Where one answer stands in its grammar. It is a logits processor and a pruner."""
 
     def __init__(self, grammars: Grammars, matcher: Any, prompt_length: int) -> None:
-        import xgrammar
-
+        xgrammar = _xgrammar()
         self._matcher, self._read = matcher, prompt_length
         self._special = grammars.special
         self._mask = xgrammar.allocate_token_bitmask(1, grammars.vocab_size)
@@ -176,7 +178,12 @@ def _json(wanted: Mapping[str, Any]) -> dict[str, Any]:
         schema = schema["schema"]  # OpenAI wraps it together with a name
     if not isinstance(schema, (Mapping, bool)):
         raise _bad(f"schema={schema!r:.40}", "a JSON schema as a mapping")
-    return {"type": "json_schema", "json_schema": schema}
+    return _of_schema(schema)
+
+
+def _of_schema(schema: Any) -> dict[str, Any]:
+    tag = {"type": "json_schema", "json_schema": schema}
+    return {**tag, "max_whitespace_cnt": MAX_WHITESPACE}
 
 
 def _text(name: str, kind: str, key: str) -> Any:
@@ -205,10 +212,28 @@ def _choice(wanted: Mapping[str, Any]) -> dict[str, Any]:
 _BODIES: dict[str, Any] = {
     "choice": _choice,
     "ebnf": _text("grammar", "grammar", "grammar"),
-    "json_object": lambda _: {"type": "json_schema", "json_schema": {"type": "object"}},
+    "json_object": lambda _: _of_schema({"type": "object"}),
     "json_schema": _json,
     "regex": _text("regex", "regex", "pattern"),
 }
+
+
+def _xgrammar() -> Any:
+    """The library, loaded on first use.
+
+    Raises:
+        UnsupportedRequest: it is not installed.
+    """
+    try:
+        import xgrammar
+    except ImportError as error:
+        raise UnsupportedRequest(
+            "a response_format",
+            found="xgrammar is not installed",
+            needed="it compiles grammars",
+            todo="pip install 'eyespan[grammar]'",
+        ) from error
+    return xgrammar
 
 
 def _bad(found: str, needed: str) -> ConfigError:
@@ -221,5 +246,6 @@ def _bad(found: str, needed: str) -> ConfigError:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = re.sub(r"^\[[0-9:]+\] \S+: ", "", str(error))  # a time and a place in xgrammar's source
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (lines[0] if lines else repr(error))[:300]

@@ -179,17 +179,16 @@ _DRAW_ONLY = {
     "eta_cutoff", "seed", "generator", "rng", "guidance_scale", "stopping_criteria",
 }  # fmt: skip
 
-_UNIT = 1.0
 _MANY = 1 << 30
 _RANGES: dict[str, tuple[type, float, float]] = {
     "temperature": (float, 0, 100),
     "top_k": (int, 0, _MANY),
-    "top_p": (float, 0, _UNIT),
-    "min_p": (float, 0, _UNIT),
-    "top_h": (float, 0, _UNIT),
-    "typical_p": (float, 0, _UNIT),
-    "epsilon_cutoff": (float, 0, _UNIT),
-    "eta_cutoff": (float, 0, _UNIT),
+    "top_p": (float, 0, 1),
+    "min_p": (float, 0, 1),
+    "top_h": (float, 0, 1),
+    "typical_p": (float, 0, 1),
+    "epsilon_cutoff": (float, 0, 1),
+    "eta_cutoff": (float, 0, 1),
     "seed": (int, 0, (1 << 63) - 1),
     "repetition_penalty": (float, 1e-6, 1e6),
     "presence_penalty": (float, -2, 2),
@@ -218,7 +217,7 @@ def _check_number(name: str, value: Any, kind: type, low: float, high: float) ->
         raise ConfigError(
             f"{name}={value!r:.40}",
             found="out of range" if right else "not such a number",
-            needed=f"a {'whole ' if kind is int else ''}number from {low:,} to {high:,}",
+            needed=f"a {'whole ' if kind is int else ''}number from {low} to {high}",
             todo="Change it or leave it out.",
         )
 

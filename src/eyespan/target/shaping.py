@@ -274,6 +274,16 @@ def _made(name: str, make: Callable[[], Any]) -> Any:
 
 def _check_ids(sampling: Sampling, vocab_size: int) -> None:
     """An id outside the vocabulary fails in the middle of an answer; refuse it before."""
+    for name in ("bad_words_ids", "sequence_bias"):
+        if not all(
+            isinstance(word, Sequence) and len(word) for word in getattr(sampling, name) or ()
+        ):
+            raise ConfigError(
+                name,
+                found="an entry that is no list of ids",
+                needed="one or more ids each",
+                todo="Wrap single ids in a list.",
+            )
     forced = sampling.forced_eos_token_id
     named: dict[str, list[Any]] = {
         "bad_words_ids": [token for word in sampling.bad_words_ids or () for token in word],
