@@ -17,6 +17,7 @@ from torch import Tensor
 
 from eyespan.sequence import FIRST_ROOM
 from eyespan.types import Ints, TokenLogprobs
+from eyespan.verify import inverse_draw
 
 Shape = Callable[[Tensor, Tensor], Tensor]
 """(ids [1, P], scores [1, V] float32) -> scores [1, V], as transformers' LogitsProcessorList."""
@@ -158,21 +159,10 @@ def by_position(seed: int) -> Pick:
 
     def pick(scores: Tensor, position: int) -> int:
         bits = np.random.Philox(key=seed, counter=[0, 0, 0, position])
-        return inverse_draw(scores[0].double().softmax(-1), np.random.Generator(bits).random())
+        number = np.random.Generator(bits).random(1)
+        return int(inverse_draw(scores.double().softmax(-1).cpu().numpy(), number)[0])
 
     return pick
-
-
-def inverse_draw(probs: Tensor, uniform: float) -> int:
-    """The token at `uniform` in [0, 1) of the cumulative distribution; never one of probability 0.
-
-    Args:
-        probs: [V] float64, not necessarily of sum 1.
-        uniform: where to look.
-    """
-    total = probs.cumsum(0)
-    at = int(torch.searchsorted(total, total[-1] * uniform, right=True))
-    return at if at < len(probs) else int(probs.nonzero()[-1])
 
 
 def new_generator(seed: int | None, device: Any) -> torch.Generator:

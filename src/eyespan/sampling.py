@@ -99,6 +99,8 @@ class Sampling:
     def __post_init__(self) -> None:
         for name, (kind, low, high) in _RANGES.items():
             _check_number(name, getattr(self, name), kind, low, high)
+        if self.temperature:
+            _check_number("temperature", self.temperature, float, 1e-6, 100)
         for name in _CALLABLES:
             _check_callables(name, getattr(self, name))
         for name in _LISTS:
@@ -168,7 +170,7 @@ class Sampling:
     def is_plain(self) -> bool:
         """Whether the choice is the best logit and nothing of it is reported."""
         return not self.draws and all(
-            getattr(self, field.name) in (None, (), False, field.default)
+            (value := getattr(self, field.name)) is None or value is False or value == ()
             for field in fields(self)
             if field.name not in _DRAW_ONLY
         )

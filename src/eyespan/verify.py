@@ -10,11 +10,12 @@ the distribution of their guesses.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from eyespan.types import Cut, PackedTree, Verdict
+from eyespan.types import Cut, Ints, PackedTree, Verdict
 
 Choose = Callable[[int], int]
 """Packed node -> the target's token after it. Called once per committed token, in text order, as
@@ -58,7 +59,9 @@ def _child(tree: PackedTree, node: int, token: int) -> int:
     return int(hits[0]) if hits.size else -1
 
 
-Probs = Callable[[int], "npt.NDArray[np.float64]"]
+Doubles: TypeAlias = npt.NDArray[np.float64]
+
+Probs = Callable[[int], Doubles]
 """Packed node -> a distribution [V] over the token after it."""
 
 Uniform = Callable[[], float]
@@ -85,7 +88,7 @@ def verify_by_rejection(
         target_probs: p after a packed node, all processors and cuts applied.
         draft_probs: q from which the node's first child was drawn. A child of q = 0 cannot have
             been drawn; it is passed over, which keeps the outcome exact whatever q claims.
-        uniform: called once per child tried and once for the final draw.
+        uniform: called once per child and once more at every node visited.
         emit: as in `verify`.
     """
     path: list[int] = []
@@ -107,21 +110,53 @@ def _try_children(
     tree: PackedTree, node: int, target_probs: Probs, draft_probs: Probs, uniform: Uniform
 ) -> tuple[int, int]:
     """One level: the token after a node, and the child that guessed it or -1."""
-    children = np.flatnonzero(tree.parents == node)
-    p = np.array(target_probs(node), np.float64)
-    q = np.array(draft_probs(node), np.float64) if children.size else p
-    p /= p.sum()
-    for child in sorted(children.tolist(), key=lambda packed: int(tree.order[packed - 1])):
-        token = int(tree.tokens[child])
-        if q[token] <= 0:
-            continue
-        q /= q.sum()
-        if uniform() * q[token] < p[token]:
-            return token, child
-        left = np.maximum(p - q, 0.0)
-        if left.sum() > 0:  # zero only where p equals q up to rounding, and then p is as good
-            p = left / left.sum()
-        q[token] = 0.0
-    total = np.cumsum(p)
-    at = int(np.searchsorted(total, uniform() * total[-1], side="right"))
-    return min(at, int(np.flatnonzero(p)[-1])), -1
+    below = np.flatnonzero(tree.parents == node).tolist()
+    below.sort(key=lambda packed: int(tree.order[packed - 1]))
+    p = np.asarray(target_probs(node), np.float64)[None]
+    q = np.asarray(draft_probs(node), np.float64)[None] if below else p
+    numbers = np.array([[uniform() for _ in range(len(below) + 1)]])
+    tokens, taken = reject_siblings(p, q, tree.tokens[below][None], numbers)
+    return int(tokens[0]), below[taken[0]] if taken[0] >= 0 else -1
+
+
+def reject_siblings(
+    target_probs: Doubles, draft_probs: Doubles, siblings: Ints, uniforms: Doubles
+) -> tuple[Ints, Ints]:
+    """One level of multi-round rejection for B sequences at once.
+
+    Args:
+        target_probs: [B, V] p, of any positive sum.
+        draft_probs: [B, V] q before the first sibling was drawn, of any positive sum.
+        siblings: [B, k] ids in the order of their draws.
+        uniforms: [B, k + 1] numbers in [0, 1): one a sibling and one for the last resort.
+
+    Returns:
+        The tokens [B], and which sibling each one is [B], -1 where none was taken.
+    """
+    p = target_probs / target_probs.sum(-1, keepdims=True)
+    q = np.array(draft_probs, np.float64)
+    rows, taken = np.arange(len(p)), np.full(len(p), -1, np.int32)
+    for round_, token in enumerate(siblings.T):
+        mass = q.sum(-1)
+        open_ = (taken < 0) & (q[rows, token] > 0)
+        fits = uniforms[:, round_] * q[rows, token] < p[rows, token] * mass
+        taken[open_ & fits] = round_
+        rejected = np.flatnonzero(open_ & ~fits)
+        left = np.maximum(p[rejected] - q[rejected] / mass[rejected, None], 0.0)
+        total = left.sum(-1, keepdims=True)
+        # nothing is left only where p equals q up to rounding, and then p is as good
+        p[rejected] = np.where(total > 0, left / np.where(total > 0, total, 1.0), p[rejected])
+        q[rejected, token[rejected]] = 0.0
+    tokens = inverse_draw(p, uniforms[:, -1])
+    tokens[taken >= 0] = siblings[rows, taken][taken >= 0] if siblings.size else tokens
+    return tokens, taken
+
+
+def inverse_draw(probs: Doubles, uniforms: Doubles) -> Ints:
+    """[B] tokens at `uniforms` [B] in [0, 1) of each row's cumulative distribution [B, V] (of any
+    positive sum); never one of probability 0.
+    """
+    total = probs.cumsum(-1)
+    beyond = total > uniforms[:, None] * total[:, -1:]
+    last = probs.shape[-1] - 1 - (probs[:, ::-1] > 0).argmax(-1)
+    return np.where(beyond.any(-1), beyond.argmax(-1), last).astype(np.int32)
