@@ -6,6 +6,7 @@ node 0 of the next pack. A pack of one node is plain decoding.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -50,6 +51,7 @@ class TargetInfo:
         masks: how tree masks reach the model.
         drafts: what it can verify in one forward; "chains" where recurrent states only move
             forward.
+        recurrent: whether it has recurrent states at all.
     """
 
     name: str
@@ -65,6 +67,7 @@ class TargetInfo:
     attention: str
     masks: MaskWay
     drafts: Drafts = "trees"
+    recurrent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,7 @@ class SequenceState:
         "pack",
         "padding",
         "pending",
+        "pictures",
         "step_inputs",
         "undo",
     )
@@ -121,6 +125,7 @@ class SequenceState:
         next_position: Tensor,
         padding: Tensor | None,
         capacity: int | None,
+        pictures: Tensor,
         step_inputs: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Start a state after a prefill.
@@ -131,6 +136,7 @@ class SequenceState:
             next_position: [1, 1] or [4, 1, 1] position ids of the root.
             padding: [1, length] bool or None, see `Prompt`.
             capacity: slots of a static cache, None when the cache grows.
+            pictures: [m] positions of the prompt where features of pictures stand, on the host.
             step_inputs: [1, 1, ...] rows that every token of a step repeats (see `Family`).
         """
         self.cache = cache
@@ -138,6 +144,7 @@ class SequenceState:
         self.next_position = next_position
         self.padding = padding
         self.capacity = capacity
+        self.pictures = pictures
         self.step_inputs = step_inputs or {}
         self.pending = 0  # nodes of the last forward that `keep` has not sorted out yet
         self.pack: Ints = np.empty(0, np.int32)  # their ids
@@ -148,6 +155,10 @@ class SequenceState:
     def room(self) -> int | None:
         """Nodes the next pack may have at most; None when the cache grows as needed."""
         return None if self.capacity is None else self.capacity - self.length
+
+    def fork(self) -> SequenceState:
+        """A second state with a cache of its own."""
+        return copy.deepcopy(self)
 
     def close(self) -> None:
         """Free the cache; the state cannot be used afterwards."""
@@ -190,6 +201,14 @@ class Target(Protocol):
         self, states: Sequence[SequenceState], trees: Sequence[PackedTree], needs: Needs
     ) -> list[TargetOut]:
         """Run one pack per sequence; every state must have been kept since its last forward."""
+        ...
+
+    def grow(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
+        """Run the nodes that a tree has gained since the last forward; says nothing of others."""
+        ...
+
+    def drop(self, state: SequenceState) -> None:
+        """Forget the last pack, its root too."""
         ...
 
     def keep(self, state: SequenceState, path: Ints) -> None:

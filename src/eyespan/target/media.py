@@ -20,6 +20,13 @@ def eos_ids_of(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset()
 
 
+def picture_ids_of(config: Any) -> frozenset[int]:
+    """Ids in whose place projected features stand; the marks around them are not among these."""
+    names = ("image_token_id", "video_token_id", "image_patch_id", "vision_config.image_token_id")
+    found = (_field(config, name) for name in names)
+    return frozenset(int(i) for i in found if i is not None)
+
+
 def media_ids_of(
     config: Any, tokenizer: Any, family: Family, eos_ids: frozenset[int]
 ) -> frozenset[int]:

@@ -7,12 +7,14 @@ get rows: what the model would say in the middle of an image is not text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from eyespan.target import cache as caches
+from eyespan.target.attention import row_watched
 from eyespan.target.base import Prompt, SequenceState
 from eyespan.target.capabilities import Capabilities
 from eyespan.target.extras import hidden_states, visual_tokens
@@ -30,6 +32,8 @@ def read_prompt(
     *,
     family: Family,
     media_ids: frozenset[int],
+    picture_ids: frozenset[int],
+    last_layer: Sequence[torch.nn.Module],
 ) -> tuple[SequenceState, Prefill]:
     """Run the prompt's forward.
 
@@ -40,6 +44,8 @@ def read_prompt(
         needs: what the drafter wants from the prompt.
         family: the model's row; its per-token arguments are cut to the tokens that are run.
         media_ids: ids whose positions get no rows.
+        picture_ids: ids in whose place the features of pictures stand.
+        last_layer: the decoder's last modules where attention is asked for, else none.
 
     Returns:
         The sequence's state, with every prompt token in the cache, and what the prompt brought.
@@ -54,18 +60,19 @@ def read_prompt(
     media = {
         key: value[:, past:] if key in per_token else value for key, value in prompt.media.items()
     }
-    output = call_model(
-        model,
-        capabilities,
-        family,
-        cache,
-        input_ids=prompt.input_ids[:, past:],
-        position_ids=prompt.position_ids[..., past:],
-        mask=prompt.padding,
-        logits_to_keep=_to_keep(wanted - past, capabilities.device),
-        hidden=bool(needs.hidden_layers),
-        **media,
-    )
+    with row_watched(last_layer, row=-1) as watched:
+        output = call_model(
+            model,
+            capabilities,
+            family,
+            cache,
+            input_ids=prompt.input_ids[:, past:],
+            position_ids=prompt.position_ids[..., past:],
+            mask=prompt.padding,
+            logits_to_keep=_to_keep(wanted - past, capabilities.device),
+            hidden=bool(needs.hidden_layers),
+            **media,
+        )
     logits = output.logits[0]
     row_ids, row_logits = top_rows(logits)
     extras: dict[str, Any] = {}
@@ -73,6 +80,10 @@ def read_prompt(
         extras["hidden"] = hidden_states(output, needs.hidden_layers)
     if needs.visual_tokens:
         extras["visual_tokens"] = visual_tokens(output)
+    pictures = torch.from_numpy(np.flatnonzero(np.isin(prompt.ids, list(picture_ids))))
+    if needs.visual_attention:
+        name = type(model).__name__
+        extras["visual_attention"] = watched.share(pictures, len(prompt), name)
     caches.begin_recording(cache)
     state = SequenceState(
         cache,
@@ -80,6 +91,7 @@ def read_prompt(
         next_position=prompt.position_ids[..., -1:] + 1,
         padding=prompt.padding,
         capacity=caches.capacity(cache),
+        pictures=pictures,
         step_inputs={
             key: prompt.media[key][:, -1:] for key in family.step_inputs if key in prompt.media
         },

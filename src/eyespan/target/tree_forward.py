@@ -85,42 +85,45 @@ def forward_tree(
         model: a transformers model.
         capabilities: what `inspect_model` found.
         family: its row.
-        state: the sequence; tokens that it owes to the model's states run in front of the pack.
+        state: the sequence; the tree's first `state.pending` nodes are in its cache already (only
+            where every layer sees the whole past). Tokens that it owes to the model's states run
+            in front of the pack.
         tree: [n] nodes; n == 1 is the plain step, with stock's own mask and kernels.
         hidden: return the states of all layers too.
 
     Returns:
-        The model's output; logits [1, n, V].
+        The model's output for the nodes that were not in the cache; logits [1, m, V].
     """
-    size, device = len(tree), capabilities.device
-    depths = torch.from_numpy(tree.depths.astype(np.int64)).to(device)
-    padding = _padding_with(state, size)
+    done, device = state.pending, capabilities.device
+    new = len(tree) - done
+    depths = torch.from_numpy(tree.depths[done:].astype(np.int64)).to(device)
+    padding = _padding_with(state, len(tree))
     state.pack, state.undo = tree.tokens, None
 
     def run(mask: Any) -> Any:
         owed = len(state.owed)
-        ids = torch.from_numpy(np.concatenate([state.owed, tree.tokens]).astype(np.int64))[None]
+        ids = np.concatenate([state.owed, tree.tokens[done:]]).astype(np.int64)
         before = torch.arange(-owed, 0, device=device)
         return call_model(
             model,
             capabilities,
             family,
             state.cache,
-            input_ids=ids.to(device),
+            input_ids=torch.from_numpy(ids)[None].to(device),
             position_ids=state.next_position + torch.cat([before, depths]),
             mask=mask,
-            logits_to_keep=size,
+            logits_to_keep=new,
             hidden=hidden,
-            **step_inputs(family, state, owed + size, device),
+            **step_inputs(family, state, owed + new, device),
         )
 
-    if size == 1 or capabilities.states == "chains":
-        if size > 1:
+    if len(tree) == 1 or capabilities.states == "chains":
+        if len(tree) > 1:
             if not is_chain(tree.parents):
                 raise RuntimeError("a model whose states only move forward was given a tree")
             state.undo = Snapshot.of(state.cache)
         return run(padding)
-    ancestors = ancestor_matrix(tree.ancestors, size).to(device)
+    ancestors = ancestor_matrix(tree.ancestors, len(tree))[done:].to(device)
     if capabilities.full_attention and padding is None:
         return run(explicit_mask(capabilities, ancestors, state))
     with ExitStack() as active:
@@ -153,9 +156,9 @@ def explicit_mask(capabilities: Capabilities, ancestors: Tensor, state: Sequence
     """The pack's mask as full-attention layers take it: [1, 1, n, kv], bool for sdpa, 0 or the
     least float for eager, wrapped by layer type where the decoder wants a mapping.
     """
-    size, start = ancestors.shape[0], state.length
+    size, start = ancestors.shape[1], state.length
     width = state.capacity if state.capacity is not None else start + size
-    visible = torch.ones(1, 1, size, width, dtype=torch.bool, device=ancestors.device)
+    visible = torch.ones(1, 1, len(ancestors), width, dtype=torch.bool, device=ancestors.device)
     visible[..., start : start + size] = ancestors
     visible[..., start + size :] = False
     mask = visible
