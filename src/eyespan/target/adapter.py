@@ -18,6 +18,7 @@ from eyespan.target.base import Message, Prompt, SequenceState, TargetInfo
 from eyespan.target.capabilities import Capabilities, check_unchanged, inspect_model
 from eyespan.target.extras import hidden_states
 from eyespan.target.families import family_of
+from eyespan.target.features import Encoder
 from eyespan.target.images import Picture, open_pictures
 from eyespan.target.inputs import PromptMaker
 from eyespan.target.media import eos_ids_of, media_ids_of, picture_ids_of
@@ -92,6 +93,7 @@ class HuggingFaceTarget:
         if found.states == "trees":
             states.install(model)
         self._picture_ids = picture_ids_of(model.config)
+        self._encoder = Encoder(model, self.family, self._picture_ids)
         self._prompts = PromptMaker(model, self.processor, self.family, self.info, found)
         self._probe()
 
@@ -159,6 +161,7 @@ class HuggingFaceTarget:
             prompt,
             needs,
             family=self.family,
+            encoder=self._encoder,
             media_ids=self.info.media_ids,
             picture_ids=self._picture_ids,
             last_layer=self._last_layer if needs.visual_attention else (),

@@ -18,6 +18,7 @@ from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from eyespan.target.features import FeatureMemory
     from eyespan.target.images import Picture
 
 Message: TypeAlias = Mapping[str, Any]
@@ -81,6 +82,8 @@ class Prompt:
         media: inputs of the prefill alone: pixels and grids, or features that are already there.
         padding: [1, L] bool, False at left padding; None when nothing is padded.
         images: pictures in the prompt.
+        features: where features of pictures are looked up and kept, so that a conversation's
+            pictures are encoded once; None encodes them for this prompt alone.
         cache: a cache that already holds the first tokens of `ids`, or an empty one to fill;
             None makes the target create its own.
     """
@@ -91,6 +94,7 @@ class Prompt:
     media: Mapping[str, Any] = field(default_factory=dict)
     padding: Tensor | None = None
     images: int = 0
+    features: FeatureMemory | None = None
     cache: Any = None
 
     def __len__(self) -> int:

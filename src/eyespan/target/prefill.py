@@ -19,6 +19,7 @@ from eyespan.target.base import Prompt, SequenceState
 from eyespan.target.capabilities import Capabilities
 from eyespan.target.extras import hidden_states, visual_tokens
 from eyespan.target.families import Family
+from eyespan.target.features import Encoder
 from eyespan.target.rows import top_rows
 from eyespan.target.tree_forward import call_model
 from eyespan.types import Ints, Needs, Prefill, PromptRows
@@ -31,6 +32,7 @@ def read_prompt(
     needs: Needs,
     *,
     family: Family,
+    encoder: Encoder,
     media_ids: frozenset[int],
     picture_ids: frozenset[int],
     last_layer: Sequence[torch.nn.Module],
@@ -43,6 +45,7 @@ def read_prompt(
         prompt: one request; what its cache already holds is not run again.
         needs: what the drafter wants from the prompt.
         family: the model's row; its per-token arguments are cut to the tokens that are run.
+        encoder: brings the pictures that are run.
         media_ids: ids whose positions get no rows.
         picture_ids: ids in whose place the features of pictures stand.
         last_layer: the decoder's last modules where attention is asked for, else none.
@@ -58,7 +61,8 @@ def read_prompt(
     wanted = positions if positions.size and positions[-1] == last else np.append(positions, last)
     per_token = {family.token_kinds, *family.step_inputs}
     media = {
-        key: value[:, past:] if key in per_token else value for key, value in prompt.media.items()
+        key: value[:, past:] if key in per_token else value
+        for key, value in encoder.inputs(prompt.media, prompt.ids, past, prompt.features).items()
     }
     with row_watched(last_layer, row=-1) as watched:
         output = call_model(
