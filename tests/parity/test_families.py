@@ -312,3 +312,21 @@ def test_the_table_in_the_docs_is_fresh() -> None:
     root = Path(__file__).parents[2]
     page = runpy.run_path(str(root / "scripts" / "write_families.py"))["page"]
     assert (root / "docs" / "families.md").read_text() == page(target_of)
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "lfm2", "falcon_h1", "gemma3n_text", "mllama"])
+def test_a_forked_state_goes_its_own_way(family: str) -> None:
+    """Strict decoding keeps a second cache beside the first; states must not be shared."""
+    target = target_of(family)
+    prompt = prompt_of(family, 2 if family in EVERY_SEEING else 0, 0)
+    state, _ = target.prefill(prompt, NO)
+    tree = a_draft(target, 5)
+    target.forward([state], [tree], NO)
+    target.keep(state, np.empty(0, np.int32))  # chains now owe the root to their states
+    fork = state.fork()
+    said = [int(tree.tokens[0])]
+    mine, theirs = step(target, state, 40), step(target, fork, 50)
+    assert gap(mine, steps_after(target, prompt, [*said, 40])[-1]) < WORST
+    assert gap(theirs, steps_after(target, prompt, [*said, 50])[-1]) < WORST
+    again = step(target, fork, 60)
+    assert gap(again, steps_after(target, prompt, [*said, 50, 60])[-1]) < WORST
