@@ -13,10 +13,10 @@ from eyespan.bench.datasets import Selection, Source, load_selection, open_sourc
 from eyespan.bench.live import Board
 from eyespan.bench.manifest import manifest, write_json
 from eyespan.bench.records import Store
-from eyespan.bench.runner import Runner, segments
+from eyespan.bench.runner import Runner, contestants_of, segments
 from eyespan.bench.settings import Method, Settings, usable_methods
 from eyespan.bench.stress import stress
-from eyespan.errors import ConfigError, InputError, UnsupportedTarget
+from eyespan.errors import ConfigError, InputError
 
 LoadTarget = Callable[[Settings], Any]
 
@@ -106,27 +106,10 @@ def measure(
     skipped: dict[str, str] = {}
     if todo:
         target = load_target(settings)
-        methods, skipped = _served(target, methods)
-        Runner(settings, target, methods, sources, selections, store, board.update).run()
+        ready, skipped = contestants_of(target, methods, settings.repeats)
+        Runner(settings, target, ready, sources, selections, store, board.update).run()
     board.end()
     return skipped
-
-
-def _served(target: Any, methods: tuple[Method, ...]) -> tuple[tuple[Method, ...], dict[str, str]]:
-    """Methods that can draft for this very target."""
-    from eyespan.drafters import make_drafter
-
-    served, skipped = [], {}
-    for method in methods:
-        try:
-            make_drafter(method.drafter, vocab_size=target.info.vocab_size, **method.options)
-        except (ConfigError, InputError, UnsupportedTarget) as error:
-            if not method.optional:
-                raise
-            skipped[method.label] = f"{error.found}; {error.needed}"
-        else:
-            served.append(method)
-    return tuple(served), skipped
 
 
 def _stressed(settings: Settings, folder: Path) -> dict[str, Any]:
