@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -303,3 +304,24 @@ def test_a_stress_run_needs_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(value > 0 for row in rows for value in row if isinstance(value, float))
     assert execute(settings, tmp_path, lambda said: None, board()) == 0
     assert tables_of(tmp_path)["recap_table11"].rows == rows, "not measured twice"
+
+
+class Terminal(io.StringIO):
+    """A stream that somebody watches."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_watched_run_shows_a_bar_and_every_method_and_a_log_only_lines(tmp_path: Path) -> None:
+    settings = fake_settings(tmp_path, seeds=(3,), repeats=1, tables=())
+    for stream, watched in ((Terminal(), True), (io.StringIO(), False)):
+        shown = Board(Console(file=stream, width=100, force_terminal=watched), "name")
+        folder = tmp_path / f"run{watched}"
+        target = FakeTarget(clock=clock)
+        execute(settings, folder, lambda said, target=target: target, shown)  # type: ignore[misc]
+        text = stream.getvalue()
+        assert "5/5" in text
+        assert ("\x1b[" in text) is watched
+        assert ("2.00" in text) is watched, "tau of the method that is always one token ahead"
