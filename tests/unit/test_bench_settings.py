@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eyespan.bench.build import BUILDERS, kind_of
+from eyespan.bench.builders import BUILDERS, kind_of
 from eyespan.bench.settings import Method, Settings, load_settings, usable_methods
 from eyespan.drafters import make_drafter
 from eyespan.errors import ConfigError, InputError

@@ -371,9 +371,7 @@ class Runner:
         answers = {one.timed.token_ids for one in outcomes if one.timed}
         gaps: list[float] = []
         if len(answers) > 1:
-            tokens = self._settings.max_new_tokens
-            self._watched.generate(messages, images, max_new_tokens=tokens)
-            gaps = list(self._witness.gaps)
+            gaps = self._gaps(messages, images)
         runs: list[Run] = []
         seen: set[int] = set()
         for one in outcomes:
@@ -383,6 +381,14 @@ class Runner:
                 seen.add(one.repeat)
             runs.append(self._run(item, record, turn, one, plain.token_ids, gaps))
         return runs, plain.generation.text
+
+    def _gaps(self, messages: Sequence[Any], images: Sequence[Image.Image]) -> list[float]:
+        """How sure the target was at each token of the plain answer; none where that fails, so
+        that every difference counts.
+        """
+        side = self._side(self._watched, messages, images)
+        outcome = self._turn("witness", 0, side)
+        return list(self._witness.gaps) if outcome.timed else []
 
     def _run(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eyespan.bench import metrics
-from eyespan.bench.build.shared import Report, number
+from eyespan.bench.builders.shared import Report, number
 from eyespan.bench.records import Run
 from eyespan.bench.settings import Comparison
 from eyespan.bench.tables import Cell, Figure, Results, Series, Table
@@ -27,10 +27,8 @@ def table4(report: Report) -> Results:
             resamples=report.settings.resamples,
         )
         taus = [metrics.acceptance_length(some) for some in (over, runs)]
-        rows.append(
-            (one.section, one.label, number(found.value), number(found.low), number(found.high))
-            + (number(taus[0]), number(taus[1]), len(ratios))
-        )
+        numbers = map(number, (found.value, found.low, found.high, *taus))
+        rows.append((one.section, one.label, *numbers, len(ratios)))
     table = Table(
         id="recap_table4",
         title="What each part brings",
@@ -87,7 +85,7 @@ def table8(report: Report) -> Results:
     """Gains by set and schedule: mean and spread over the orders of the inputs."""
     said = report.settings
     rows: list[tuple[Cell, ...]] = []
-    bars: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    bars: dict[tuple[str, str], list[tuple[str, float, float]]] = {}
     for one in _comparisons(report):
         for name in said.datasets:
             cells: list[Cell] = []
@@ -98,7 +96,8 @@ def table8(report: Report) -> Results:
                 ]
                 mean, sd = metrics.mean(gains), metrics.sample_sd(gains)
                 cells += [number(mean), number(sd)]
-                bars.setdefault((one.label, schedule), []).append((mean, sd))
+                if mean == mean:  # a set without answers has no bar
+                    bars.setdefault((one.label, schedule), []).append((name, mean, sd))
             rows.append((one.label, name, *cells))
     heads = [f"{schedule} {what}" for schedule in said.schedules for what in ("gain %", "SD")]
     caption = (
@@ -120,8 +119,7 @@ def table8(report: Report) -> Results:
         x_label="set",
         y_label="throughput gain (%)",
         series=tuple(
-            _bars(f"{label}, {schedule}", said.datasets, values)
-            for (label, schedule), values in bars.items()
+            _bars(f"{label}, {schedule}", values) for (label, schedule), values in bars.items()
         ),
         caption=caption,
         source="RECAP Figure 4",
@@ -130,12 +128,12 @@ def table8(report: Report) -> Results:
     return Results((table,), (figure,))
 
 
-def _bars(name: str, x: Sequence[str], values: Sequence[tuple[float, float]]) -> Series:
-    spread = [0.0 if sd != sd else sd for _, sd in values]
-    middle = [mean for mean, _ in values]
+def _bars(name: str, values: Sequence[tuple[str, float, float]]) -> Series:
+    spread = [0.0 if sd != sd else sd for _, _, sd in values]
+    middle = [mean for _, mean, _ in values]
     return Series(
         name=name,
-        x=tuple(x),
+        x=tuple(dataset for dataset, _, _ in values),
         y=tuple(middle),
         low=tuple(mean - sd for mean, sd in zip(middle, spread, strict=True)),
         high=tuple(mean + sd for mean, sd in zip(middle, spread, strict=True)),

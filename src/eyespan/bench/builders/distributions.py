@@ -1,5 +1,5 @@
-"""How times and speeds are distributed over inputs: latencies (table 15, figure 6) and paired ratios
-(table 18, figure 8).
+"""How times and speeds are distributed over inputs: latencies (table 15, figure 6) and paired
+ratios (table 18, figure 8).
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eyespan.bench import metrics
-from eyespan.bench.build.shared import Report
+from eyespan.bench.builders.shared import Report
 from eyespan.bench.records import PLAIN, Run
 from eyespan.bench.tables import Cell, Figure, Results, Series, Table
 
@@ -29,7 +29,9 @@ def table15(report: Report) -> Results:
             rows.append((name, *metrics.percentiles(latencies, WANTED)))
             seconds, shares = metrics.cumulative(latencies)
             lines.append(Series(name=name, x=seconds, y=shares))
-    caption = f"Seconds from the prepared prompt to the last token, turns summed. {report.caption()}"
+    caption = (
+        f"Seconds from the prepared prompt to the last token, turns summed. {report.caption()}"
+    )
     table = Table(
         id="recap_table15",
         title="Latency of an input in seconds",

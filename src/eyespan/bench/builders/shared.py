@@ -142,7 +142,7 @@ def lossless(report: Report) -> Table:
 
 
 def outputs_of(runs: Sequence[Run]) -> str:
-    """ "equal", or what else there was."""
+    """In a word: "equal", or what else there was."""
     counts = _counts(runs)
     others = [f"{count} {name}" for name, count in counts.items() if count and name != "equal"]
     return ", ".join(others) if others else "equal"

@@ -5,8 +5,8 @@ vocabulary (table 11).
 from __future__ import annotations
 
 from eyespan.bench import metrics
-from eyespan.bench.build.main import MIB
-from eyespan.bench.build.shared import Report, number
+from eyespan.bench.builders.main import MIB
+from eyespan.bench.builders.shared import Report, number
 from eyespan.bench.records import Run
 from eyespan.bench.tables import Cell, Results, Table
 
@@ -110,4 +110,3 @@ def _host_ms(times: dict[str, float]) -> float | None:
 def _host_share(times: dict[str, float]) -> float | None:
     host = _host_ms(times)
     return None if host is None else 100 * host / (host + times["forward"])
-

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from eyespan.bench import metrics
-from eyespan.bench.build.shared import Report, number
+from eyespan.bench.builders.shared import Report, number
 from eyespan.bench.records import Run
 from eyespan.bench.tables import Cell, Results, Table
 

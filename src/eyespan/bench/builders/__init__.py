@@ -1,5 +1,5 @@
-"""From results to tables and figures. A run's file names builders of `BUILDERS`; every run also gets
-the summary of all methods, the losslessness table and the acceptance by depth.
+"""From results to tables and figures. A run's file names builders of `BUILDERS`; every run also
+gets the summary of all methods, the losslessness table and the acceptance by depth.
 """
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from eyespan.bench.build import costs, distributions, gains, main
-from eyespan.bench.build.shared import Report, depth_figure, lossless, summary
+from eyespan.bench.builders import costs, distributions, gains, main
+from eyespan.bench.builders.shared import Report, depth_figure, lossless, summary
 from eyespan.bench.tables import Results
 from eyespan.errors import ConfigError, unknown_name
 
@@ -70,7 +70,9 @@ def build(report: Report) -> Results:
     made = [BUILDERS[name].build(report) for name in report.settings.tables]
     if report.runs:
         figure = depth_figure(report)
-        made.append(Results((summary(report), lossless(report)), (figure,) if figure.series else ()))
+        made.append(
+            Results((summary(report), lossless(report)), (figure,) if figure.series else ())
+        )
     return Results(
         tuple(table for one in made for table in one.tables),
         tuple(figure for one in made for figure in one.figures),
