@@ -106,9 +106,8 @@ def test_the_example_of_the_method() -> None:
     assert tree[1].tolist() == [-1, -1, 0, 0]
     assert tree[2].tolist() == pytest.approx([2 / 3, 1 / 3, 1 / 3, 1 / 3])
     assert score == pytest.approx(5 / 3)
-    path, score, _ = _core.guess_suffix(
-        core, ints([1, 2]), _core.SuffixRules(max_factor=2.0, max_depth=8, tree=False), NONE, NONE, 63
-    )  # fmt: skip
+    rules = _core.SuffixRules(max_factor=2.0, max_depth=8, tree=False)
+    path, score, _ = _core.guess_suffix(core, ints([1, 2]), rules, NONE, NONE, 63)
     assert path[0].tolist() == [3, 5, 0, 1]
 
 

@@ -47,30 +47,48 @@ def guess_suffix(
         if media & set(pattern) or not ends_of(text, pattern):
             continue
         most = min(max(math.floor(max_factor * length + max_offset + 1e-6), 0), budget)
-        nodes: list[Node] = []
+        nodes = _likeliest(
+            text, pattern, most, min_prob=min_prob, max_depth=max_depth, tree=tree, eos=eos
+        )
         score = 0.0
-        frontier: list[tuple[float, int, tuple[int, ...], int]] = []
-        found = 0
-
-        def push(path: tuple[int, ...], parent: int, chance: float, pattern: list[int]) -> None:
-            nonlocal found
-            if len(pattern) + len(path) == max_depth or (path and path[-1] in eos):
-                return
-            after = nexts(text, [*pattern, *path])
-            total = sum(count for _, count in after)
-            for token, count in after if tree else after[:1]:
-                child = chance * (count / total)
-                if child >= min_prob:
-                    frontier.append((-child, found, (*path, token), parent))
-                    found += 1
-
-        push((), -1, 1.0, pattern)
-        while frontier and len(nodes) < most:
-            frontier.sort()
-            chance, _, path, parent = frontier.pop(0)
-            nodes.append((path[-1], parent, -chance))
-            score += -chance
-            push(path, len(nodes) - 1, -chance, pattern)
+        for _, _, chance in nodes:
+            score += chance
         if score > best[1]:
             best = nodes, score, length
     return best
+
+
+def _likeliest(
+    text: Sequence[int],
+    pattern: Sequence[int],
+    most: int,
+    *,
+    min_prob: float,
+    max_depth: int,
+    tree: bool,
+    eos: frozenset[int],
+) -> list[Node]:
+    """At most `most` continuations of one pattern, the first found first among equals."""
+    nodes: list[Node] = []
+    frontier: list[tuple[float, int, tuple[int, ...], int]] = []
+    found = 0
+
+    def push(path: tuple[int, ...], parent: int, chance: float) -> None:
+        nonlocal found
+        if len(pattern) + len(path) == max_depth or (path and path[-1] in eos):
+            return
+        after = nexts(text, [*pattern, *path])
+        total = sum(count for _, count in after)
+        for token, count in after if tree else after[:1]:
+            child = chance * (count / total)
+            if child >= min_prob:
+                frontier.append((-child, found, (*path, token), parent))
+                found += 1
+
+    push((), -1, 1.0)
+    while frontier and len(nodes) < most:
+        frontier.sort()
+        chance, _, path, parent = frontier.pop(0)
+        nodes.append((path[-1], parent, -chance))
+        push(path, len(nodes) - 1, -chance)
+    return nodes

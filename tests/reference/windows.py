@@ -70,40 +70,44 @@ def lookahead(
     weight: float,
     budget: int,
 ) -> list[Node]:
-    """Sort all that followed, then walk it depth-first."""
+    """The tree of the first key that gives a whole branch, else of the last one known."""
     draft: list[Node] = []
     for i in range(len(query)):
-        known = {**input.counts, **output.counts}
-        if not any(window[0] == query[i] for window in known):
-            continue
-        root = tuple(query[i:])
-        below = [window for window in known if window[: len(root)] == root and window != root]
-        least = 0.0
-        if len(below) > nodes:
-            least = sorted((output.counts.get(w, 0.0) for w in below), reverse=True)[nodes // 2 - 1]
-
-        def mixed(window: Window) -> float:
-            return (1 - weight) * input.counts.get(window, 0.0) + weight * output.counts.get(
-                window, 0.0
-            )
-
-        draft = []
-
-        def walk(at: Window, parent: int, score: float, root: Window, known: set[Window]) -> None:
-            if len(at) - len(root) == depth:
-                return
-            children = [w for w in known if len(w) == len(at) + 1 and w[:-1] == at]
-            total = sum(mixed(w) for w in children)
-            for child in sorted(children, key=lambda w: (-mixed(w), w[-1])):
-                if len(draft) == nodes - 1:
-                    return
-                if output.counts.get(child, 0.0) < least:
-                    continue
-                share = score * (mixed(child) / total if total else 0.0)
-                draft.append((child[-1], parent, share))
-                walk(child, len(draft) - 1, share, root, known)
-
-        walk(root, -1, 1.0, root, set(below))
-        if len(draft) + 1 >= depth:
-            break
+        if any(window[0] == query[i] for window in (*input.counts, *output.counts)):
+            draft = _read(input, output, tuple(query[i:]), nodes=nodes, depth=depth, weight=weight)
+            if len(draft) + 1 >= depth:
+                break
     return draft[:budget]
+
+
+def _read(
+    input: WindowTrie, output: WindowTrie, key: Window, *, nodes: int, depth: int, weight: float
+) -> list[Node]:
+    """Sort all that followed, then walk it depth-first."""
+    below = {w for w in (*input.counts, *output.counts) if w[: len(key)] == key and w != key}
+    least = 0.0
+    if len(below) > nodes:
+        least = sorted((output.counts.get(w, 0.0) for w in below), reverse=True)[nodes // 2 - 1]
+
+    def mixed(window: Window) -> float:
+        inputs, outputs = input.counts.get(window, 0.0), output.counts.get(window, 0.0)
+        return (1 - weight) * inputs + weight * outputs
+
+    draft: list[Node] = []
+
+    def walk(at: Window, parent: int, score: float) -> None:
+        if len(at) - len(key) == depth:
+            return
+        children = [w for w in below if len(w) == len(at) + 1 and w[:-1] == at]
+        total = sum(mixed(w) for w in children)
+        for child in sorted(children, key=lambda w: (-mixed(w), w[-1])):
+            if len(draft) == nodes - 1:
+                return
+            if output.counts.get(child, 0.0) < least:
+                continue
+            share = score * (mixed(child) / total if total else 0.0)
+            draft.append((child[-1], parent, share))
+            walk(child, len(draft) - 1, share)
+
+    walk(key, -1, 1.0)
+    return draft

@@ -9,10 +9,10 @@ mask; some ports send the tree and then check it as a chain.
 Two counts rank what followed: how often the request's own prompt has it decides, how often answers
 of its memory scope had it breaks ties. The prompt's counts live in the session and end with it.
 
-Where the rules of the public code are an accident, we keep the rule that shows: the intended
-fill-up by mixed score never runs there, so that a tree too large keeps only nodes with a high answer
-count. Ours alone: a text is cut in two at an end id (a chat's earlier turns stay in use), windows
-end before a media id, and a scope's tries are bounded as a whole.
+Where a rule of the public code is an accident, we keep what it does: its fill-up by mixed score
+never runs, so that a tree too large keeps only nodes with a high answer count. Ours alone: a text
+is cut in two at an end id (a chat's earlier turns stay in use), windows end before a media id, a
+scope's tries are bounded as a whole, and a batch shares no decoding length: the engine sizes trees.
 
 `tests/reference/windows.py` is the same method on plain tuples.
 """

@@ -5,11 +5,11 @@ token. The longer match is continued when it is long enough; else another drafte
 in with a tree.
 
 Hu et al., "SAM Decoding: Speculative Decoding via Suffix Automaton", ACL 2025 (arXiv 2411.10666).
-The preset "official" has the rules of the authors' code: the earliest occurrence, traded for one of
-a shorter match when too few tokens follow it. The preset "paper" has those of the variant that RECAP
-and MMSpec compare with: a draft that grows with the match and no threshold. Both look the newest
-token up once, in the right order (the variant's code does it twice). No draft is filled up with the
-id 0, and where even the shortest match has too few tokens behind it, those are the draft.
+The preset "official" has the rules of the authors' code: the earliest occurrence, traded for one
+of a shorter match when too few tokens follow it. The preset "paper" has those of the variant that
+RECAP and MMSpec compare with: a draft that grows with the match and no threshold. Both look the
+newest token up once, in the right order (the variant's code does it twice). No draft is filled up
+with the id 0, and where even the shortest match has too few tokens behind it, those are the draft.
 """
 
 from __future__ import annotations

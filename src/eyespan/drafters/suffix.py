@@ -2,8 +2,8 @@
 
 Two texts are counted: the request's own (prompt and answer so far) and the answers of earlier
 requests of its memory scope. In each, every suffix of the text's end that occurred before gives a
-tree of continuations, whose nodes carry the share of their siblings' counts; as many nodes are taken
-as the match is long. The tree that expects most accepted tokens is the draft.
+tree of continuations, whose nodes carry the share of their siblings' counts; as many nodes are
+taken as the match is long. The tree that expects most accepted tokens is the draft.
 
 Oliaro et al., "SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications", NeurIPS
 2025 (arXiv 2411.04975). Defaults are those of vLLM's `suffix` method, which is Arctic Inference's.
@@ -38,7 +38,8 @@ class SuffixConfig:
 
     Attributes:
         max_tree_depth: longest match and continuation together, in tokens.
-        max_spec_factor, max_spec_offset: a match of p tokens gives at most factor x p + offset nodes.
+        max_spec_factor, max_spec_offset: a match of p tokens gives at most factor x p + offset
+            nodes.
         min_token_prob: smallest chance of a node, the product of its path's shares.
         shape: a "tree" of the likeliest nodes, or only the likeliest "path".
         global_answers: whether answers of earlier requests of the scope are used.

@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from eyespan.errors import ConfigError
-from eyespan.verbs import console, options
+from eyespan.verbs import bench_report, console, options
 
 if TYPE_CHECKING:
     from eyespan.bench.settings import Settings
@@ -23,6 +23,7 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+bench.command(epilog=bench_report.EPILOG)(bench_report.report)
 
 RUN_EPILOG = """
 Examples:
