@@ -237,7 +237,9 @@ class DraftModelSession:
         self._made = None
         if self._state is None or self._state.pending == 0:
             return
-        path = self._pack.follow(step.verdict.tokens)
+        # The last token is the next root and has to be run for its row, even if it was guessed: a
+        # guess that was cut before the target saw it, or gated, may be what the target says.
+        path = self._pack.follow(step.verdict.tokens[:-1])
         self._draft.keep(self._state, np.array(path[1:], np.int32))
         self._read = len(step.prefix) + len(path) - self._pack.given
 
