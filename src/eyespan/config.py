@@ -41,6 +41,18 @@ def check_whole(drafter: str, config: Any, ranges: Mapping[str, tuple[int, int]]
             refuse(drafter, field, value, f"a whole number from {low} to {high}")
 
 
+def check_number(drafter: str, config: Any, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Every named field must be a number from low to high.
+
+    Raises:
+        ConfigError: naming the field, its value and its range.
+    """
+    for field, (low, high) in ranges.items():
+        value = getattr(config, field)
+        if type(value) not in (int, float) or not low <= value <= high:
+            refuse(drafter, field, value, f"a number from {low:g} to {high:g}")
+
+
 def check_choice(drafter: str, config: Any, choices: Mapping[str, Collection[str]]) -> None:
     """Every named field must be one of its choices.
 

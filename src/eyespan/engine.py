@@ -107,6 +107,8 @@ class Decoder:
         """
         root = int(running.ids[-1])
         try:
+            if draft is not None and running.prune is not None:
+                draft = running.prune(draft)
             cut, reason = self.policy.cut(draft, running)
             if len(cut) and not 0 <= cut.tokens.min() <= cut.tokens.max() < self._vocab_size:
                 raise ValueError("a draft holds ids outside the target's vocabulary")

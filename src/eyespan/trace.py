@@ -74,9 +74,15 @@ class Trace:
 
 
 class TraceRecord(Observer):
-    """Collects one request's lines while it runs."""
+    """Collects one request's lines while it runs.
 
-    def __init__(self, engine: Engine, request: Request) -> None:
+    Args:
+        engine: that runs it.
+        request: the request.
+        greedy: whether every token is the best of its row, as replay and inspection may assume.
+    """
+
+    def __init__(self, engine: Engine, request: Request, *, greedy: bool) -> None:
         self._auto = engine.policy.auto
         self._lines: list[dict[str, Any]] = [
             {
@@ -93,7 +99,7 @@ class TraceRecord(Observer):
                 "memory": "warm" if engine.drafter.is_warm(request.scope) else "fresh",
                 "scope": request.scope,
                 "model": engine.target.info.name,
-                "greedy": True,
+                "greedy": greedy,
             }
         ]
         self._rows = engine.drafter.needs.rows
@@ -105,7 +111,7 @@ class TraceRecord(Observer):
             {
                 "type": "prefill",
                 "id": running.request.id,
-                "rows": [[int(at), ids.tolist(), _floats(logits)] for at, ids, logits in rows],
+                "rows": [[int(at), ids.tolist(), json_floats(logits)] for at, ids, logits in rows],
                 "next": int(running.output_ids[0]),
             }
         )
@@ -140,7 +146,7 @@ class TraceRecord(Observer):
         }
         if self._rows:
             line["row_ids"] = step.out.row_ids.tolist()
-            line["row_logits"] = [_floats(row) for row in step.out.row_logits]
+            line["row_logits"] = [json_floats(row) for row in step.out.row_logits]
         if verdict.cut is not None:
             line["cut"] = verdict.cut
         self._lines.append(line)
@@ -162,7 +168,7 @@ class TraceRecord(Observer):
         }
 
 
-def _floats(values: Any) -> list[float | None]:
+def json_floats(values: Any) -> list[float | None]:
     """JSON has no infinity: padding of short rows becomes null."""
     return [float(value) if value > float("-inf") else None for value in values]
 

@@ -28,9 +28,13 @@ from tests.toys import ToyState, ToyTarget
 
 SMALL: dict[str, dict[str, Any]] = {
     "draft_model": {"draft_model": ToyTarget(vocab=4096, max_context=64)},
+    "lookahead": {"max_nodes": 512, "max_prompt_tokens": 64},
     "none": {},
     "prompt_lookup": {"max_tokens": 256},
     "recap": {"max_rows": 64, "max_suffix_tokens": 128},
+    "sam": {"max_tokens": 128},
+    "stand": {"max_rows": 64},
+    "suffix": {"max_local_tokens": 128, "max_global_tokens": 128},
     "token_recycling": {},
     "tree_recycling": {"max_rows": 64},
     "viskip": {"max_tokens": 256},

@@ -6,6 +6,7 @@ node 0 of the next pack. A pack of one node is plain decoding.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -125,6 +126,10 @@ class SequenceState:
     def room(self) -> int | None:
         """Nodes the next pack may have at most; None when the cache grows as needed."""
         return None if self.capacity is None else self.capacity - self.length
+
+    def fork(self) -> SequenceState:
+        """A second state with a cache of its own."""
+        return copy.deepcopy(self)
 
     def close(self) -> None:
         """Free the cache; the state cannot be used afterwards."""

@@ -195,8 +195,8 @@ def _device(name: str | None) -> str | None:
     return name
 
 
-_ANY_VOCABULARY = 64
-"""Configs do not depend on it; the real drafter gets the target's own."""
+_ANY_VOCABULARY = 1 << 21
+"""The largest there can be, while the target's own is not known: no option is refused for it."""
 
 
 def _typed(key: str, value: str, default: object) -> Any:
