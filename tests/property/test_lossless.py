@@ -16,7 +16,7 @@ from eyespan.drafters.base import Ask
 from eyespan.engine import Decoder
 from eyespan.policy import Policy
 from eyespan.sequence import Running
-from eyespan.types import Cut, DraftTree, Request
+from eyespan.types import Cut, DraftTree, Request, TargetOut
 from tests.toy_drafters import Broken, Oracle, RandomDrafter, drafter_for
 from tests.toys import ToyTarget
 
@@ -123,6 +123,23 @@ def test_a_broken_drafter_costs_speed_never_the_answer(where: str) -> None:
     assert running.output_ids.tolist() == target.plain([3, 4], 30)
     assert running.counters.plain_steps["drafter fault"] == 1
     assert running.counters.plain_steps["off"] > 10
+
+
+class BrokenGate(Oracle):
+    """Fails when it is asked whether its guesses count."""
+
+    def passes(self, out: TargetOut) -> bool:
+        raise RuntimeError("broken on purpose")
+
+
+def test_a_broken_gate_costs_speed_never_the_answer() -> None:
+    target = ToyTarget(eos_ids=frozenset())
+    drafter = BrokenGate(target)
+    decoder = Decoder(target, drafter, Policy("fixed", drafter))
+    running = start(decoder, request_for(target, [3, 4], 30))
+    finish(decoder, running)
+    assert running.output_ids.tolist() == target.plain([3, 4], 30)
+    assert running.counters.plain_steps["drafter fault"] == 1
 
 
 def test_auto_is_plain_where_no_draft_pays() -> None:

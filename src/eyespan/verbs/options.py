@@ -156,10 +156,9 @@ def drafter_options(drafter: str, pairs: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: an unknown drafter or key, or a value that does not fit.
     """
+    defaults = make_drafter(drafter, vocab_size=_ANY_VOCABULARY).config_dict()
     options: dict[str, Any] = {}
     for pair in pairs:
-        # built anew for every pair: a drafter that takes another by name has that one's options too
-        defaults = make_drafter(drafter, vocab_size=_ANY_VOCABULARY, **options).config_dict()
         key, equals, value = pair.partition("=")
         if not equals:
             raise ConfigError(
@@ -168,6 +167,8 @@ def drafter_options(drafter: str, pairs: Sequence[str]) -> dict[str, Any]:
                 needed="KEY=VALUE is needed",
                 todo=f"Known keys of '{drafter}': {', '.join(sorted(defaults)) or 'none'}.",
             )
+        if key not in defaults:  # a drafter that takes another by name has that one's options too
+            defaults = make_drafter(drafter, vocab_size=_ANY_VOCABULARY, **options).config_dict()
         if key not in defaults:
             raise unknown_name(f"option of drafter '{drafter}'", key, defaults)
         options[key] = _typed(key, value, defaults[key])
