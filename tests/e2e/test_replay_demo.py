@@ -19,7 +19,7 @@ def test_finer_keys_recall_more_and_cover_less_and_own_pictures_help(tmp_path: P
     files = record(load_target("demo"), 36, tmp_path, tell=lambda _: None)
     recordings = read_recordings(files)
     size = vocabulary(recordings)
-    states = {name: 0 for name in sources.ORDERS}
+    states = dict.fromkeys(sources.ORDERS, 0)
     hits = dict.fromkeys(sources.ORDERS, 0.0)
     own = other = 0.0
     for recording in recordings:

@@ -51,7 +51,7 @@ def test_tables_and_figures(shell: Shell, traces: list[Path], tmp_path: Path) ->
         "recap_growth",
     ]  # fmt: skip
     assert {"replay_depth", "recap_figure3", "recap_figure5"} <= {one.id for one in made.figures}
-    tau = {row[0]: row[-1] for row in made.tables[0].rows}
+    tau = {row[0]: row[-2] for row in made.tables[0].rows}
     assert tau["none"] == 1.0
     assert isinstance(tau["recap"], float)
     assert tau["recap"] > 1.0
