@@ -13,17 +13,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eyespan.async_stream import AsyncStream
     from eyespan.dropin import custom_generate, disable, enable
-    from eyespan.generation import Chunk, Engine, Stream, load
+    from eyespan.generation import Engine, load
+    from eyespan.sampling import Sampling
+    from eyespan.stream import Chunk, Stream
     from eyespan.trace import Trace, read_trace
     from eyespan.types import Generation
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncStream",
     "Chunk",
     "Engine",
     "Generation",
+    "Sampling",
     "Stream",
     "Trace",
     "custom_generate",
@@ -35,7 +40,7 @@ __all__ = [
 
 _HOMES = {
     "dropin": {"custom_generate", "disable", "enable"},
-    "generation": {"Chunk", "Engine", "Stream", "load"},
+    "generation": {"AsyncStream", "Chunk", "Engine", "Stream", "load"},
     "trace": {"Trace", "read_trace"},
     "types": {"Generation"},
 }

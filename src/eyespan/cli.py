@@ -18,7 +18,7 @@ import typer
 
 from eyespan import __version__
 from eyespan.errors import EyespanError
-from eyespan.verbs import bench_report, demo, diagnose, doctor, generate, inspect, replay, verify
+from eyespan.verbs import bench, corpus, demo, diagnose, doctor, generate, inspect, replay, verify
 
 app = typer.Typer(
     name="eyespan",
@@ -34,18 +34,10 @@ app.command(epilog=verify.EPILOG)(verify.verify)
 app.command(epilog=inspect.EPILOG)(inspect.inspect)
 app.command(epilog=doctor.EPILOG)(doctor.doctor)
 app.command(epilog=demo.EPILOG)(demo.demo)
+app.add_typer(corpus.app)
+app.add_typer(bench.bench)
 app.command(epilog=replay.EPILOG)(replay.replay)
 app.add_typer(diagnose.app)
-bench = typer.Typer(
-    name="bench",
-    help="Results as pages that people read.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
-bench.command(epilog=bench_report.EPILOG)(bench_report.report)
-bench.callback()(lambda: None)
-app.add_typer(bench)
 
 
 @app.callback(invoke_without_command=True)

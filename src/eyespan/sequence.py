@@ -20,6 +20,9 @@ Draw = Callable[[Any, Ints], int]
 FIRST_ROOM = 1024
 """Tokens of an answer that have room from the start."""
 
+Prune = Callable[[DraftTree], DraftTree]
+"""A guess -> the part of it that could be committed after the ids so far."""
+
 OnToken = Callable[[int, str], "Cut | None"]
 """(committed id, "target" or the source of the guess) -> why the answer ends here, or None."""
 
@@ -82,6 +85,7 @@ class Running:
         request: what to generate; `max_new_tokens` already fits the target's context.
         on_token: told every committed token, in order.
         draw: the target's choice from its logits; None is greedy, the first id of a row.
+        prune: drops guesses that the request could never commit, before they cost a node.
         observer: sees every round.
     """
 
@@ -91,12 +95,14 @@ class Running:
         *,
         on_token: OnToken,
         draw: Draw | None = None,
+        prune: Prune | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._length = len(request.prompt_ids)
         self._limit = self._length + request.max_new_tokens
         self._make_room(request.prompt_ids)
-        self.request, self.on_token, self.draw = request, on_token, draw
+        self.request, self.on_token = request, on_token
+        self.draw, self.prune = draw, prune
         self.observer = observer or Observer()
         self.state: Any = None
         self.session: Session | None = None

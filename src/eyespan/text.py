@@ -11,6 +11,8 @@ from eyespan.errors import ConfigError
 
 MAX_STOPS = 64
 MAX_STOP_LENGTH = 1000
+LONGEST_CHARACTER = 4
+"""Most ids that one character can take: the bytes of its longest UTF-8 form."""
 
 
 class Piece(NamedTuple):
@@ -55,42 +57,88 @@ class TextStream:
         decode: ids -> text, special tokens left out.
         stops: strings that end the text; none of them is ever released.
 
-    Each push decodes a window that begins at the last safe boundary, so its cost does not grow
-    with the text. Text is held back while it ends in half a character or could begin a stop. With
-    stop strings, push one id at a time: the answer ends at the id that completes one.
+    A push decodes a few ids only: those whose text is not final yet, behind the last few that are.
+    Text is held back while it ends in half a character or could begin a stop. With stop strings,
+    push one id at a time: the answer ends at the id that completes one.
     """
 
     def __init__(self, decode: Callable[[list[int]], str], stops: tuple[str, ...] = ()) -> None:
         self._decode = decode
         self._stops = stops
-        self._ids: list[int] = []
-        self._window = 0  # decoding starts here: one released token before `_read` as context
-        self._read = 0  # ids before this one have given their text
+        self._context: list[int] = []  # ids whose text is final; some decoders look back at them
+        self._known = ""  # their text
+        self._pending: list[int] = []  # ids whose text is not
         self._held: list[Piece] = []
         self.released = ""
         self.stopped = False
 
     def push(self, ids: Iterable[int], origin: str) -> list[Piece]:
         """Add ids of one origin; returns what can be shown now. After a stop that is nothing."""
-        self._ids += ids
-        before = self._decode(self._ids[self._window : self._read])
-        after = self._decode(self._ids[self._window :])
-        if after.endswith("\ufffd") or len(after) <= len(before):
-            return []  # half a character, or a token without text of its own
-        self._window, self._read = self._read, len(self._ids)
-        self._held.append(Piece(after[len(before) :], origin))
+        fresh = list(ids)
+        if len(fresh) > 1 and "\ufffd" in self._decode([*self._context, *self._pending, *fresh]):
+            for token in fresh:  # broken bytes: where they end may depend on when one looks
+                self._add([token], origin)
+        elif fresh:
+            self._add(fresh, origin)
         return self._release(final=False)
 
     def finish(self) -> list[Piece]:
         """Release what was held back: no further id can complete a character or a stop."""
         if self.stopped:
             return []
-        before = self._decode(self._ids[self._window : self._read])
-        after = self._decode(self._ids[self._window :])
-        if len(after) > len(before):
-            self._held.append(Piece(after[len(before) :], "target"))
-            self._window = self._read = len(self._ids)
+        if self._pending:
+            self._settle(len(self._pending), "target")
         return self._release(final=True)
+
+    def _add(self, ids: list[int], origin: str) -> None:
+        """Take ids in and settle those that no later id can change."""
+        self._pending += ids
+        if self._settle_if_whole(len(self._pending), origin):
+            return
+        if not self._decode([self._pending[-1]] * 2):  # no text, as special tokens have none
+            del self._pending[-1]
+        while len(self._pending) > LONGEST_CHARACTER:
+            # What has not become a character by now never will: let go of its first part, which
+            # ends where one more id brings one more sign. What follows may be whole.
+            count = 1
+            while count < LONGEST_CHARACTER and len(self._text(count + 1)) == len(
+                self._text(count)
+            ):
+                count += 1
+            self._settle(count, origin, keep_context=True)
+            left = range(len(self._pending), 0, -1)
+            any(self._settle_if_whole(count, origin) for count in left)
+
+    def _settle_if_whole(self, count: int, origin: str) -> bool:
+        """Settle the first pending ids unless they end in half a character or bring no text."""
+        text = self._text(count)
+        if not text.startswith(self._known):  # a decoder that takes back a run of bytes as a whole
+            self._context, self._known = [], ""
+            text = self._text(count)
+        if len(text) <= len(self._known) or text.endswith("\ufffd"):
+            return False
+        self._settle(count, origin)
+        return True
+
+    def _text(self, count: int) -> str:
+        """Text of the context and the first `count` pending ids."""
+        return self._decode([*self._context, *self._pending[:count]])
+
+    def _settle(self, count: int, origin: str, *, keep_context: bool = False) -> None:
+        """The text of the first `count` pending ids is final."""
+        text = self._text(count)
+        if len(text) > len(self._known):
+            self._held.append(Piece(text[len(self._known) :], origin))
+        settled, self._pending = self._pending[:count], self._pending[count:]
+        if not keep_context:
+            self._context = settled
+            for size in range(1, min(len(settled), 2 * LONGEST_CHARACTER)):
+                tail = settled[-size:]
+                known = self._decode(tail)
+                if known and "\ufffd" not in known:  # begins and ends between characters
+                    self._context = tail
+                    break
+            self._known = self._decode(self._context)
 
     def _release(self, *, final: bool) -> list[Piece]:
         text = "".join(piece.text for piece in self._held)

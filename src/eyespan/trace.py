@@ -74,9 +74,15 @@ class Trace:
 
 
 class TraceRecord(Observer):
-    """Collects one request's lines while it runs."""
+    """Collects one request's lines while it runs.
 
-    def __init__(self, engine: Engine, request: Request) -> None:
+    Args:
+        engine: that runs it.
+        request: the request.
+        greedy: whether every token is the best of its row, as replay and inspection may assume.
+    """
+
+    def __init__(self, engine: Engine, request: Request, *, greedy: bool) -> None:
         self._auto = engine.policy.auto
         self._lines: list[dict[str, Any]] = [
             {
@@ -93,7 +99,7 @@ class TraceRecord(Observer):
                 "memory": "warm" if engine.drafter.is_warm(request.scope) else "fresh",
                 "scope": request.scope,
                 "model": engine.target.info.name,
-                "greedy": True,
+                "greedy": greedy,
             }
         ]
         self._rows = engine.drafter.needs.rows

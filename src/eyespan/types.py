@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +67,8 @@ class Needs:
         prompt_rows: rows of the prompt: "none", "first" (the first occurrence of every text
             token) or "all" (every text position).
         hidden_layers: layers whose states a draft head reads.
-        visual_attention: attention mass that falls on media positions.
+        visual_attention: the share of the last layer's attention, mean over heads, that falls on
+            pictures: of the root at every step, of the last prompt token in the prefill.
         visual_tokens: the projected visual tokens that enter the language model.
     """
 
@@ -200,6 +201,21 @@ class Step:
     verdict: Verdict
 
 
+class TokenLogprobs(NamedTuple):
+    """What the target thought of one committed token: natural logarithms of its own distribution,
+    before any option shaped it.
+
+    Attributes:
+        token_id: the committed token.
+        logprob: of that token.
+        top: (id, logprob) of the most likely tokens, best first.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """One finished answer and what it cost. Holds no cache and no tensor.
@@ -216,6 +232,9 @@ class Generation:
         seconds: {"encode", "prefill", "decode"} wall seconds.
         stage_ms: total milliseconds of {propose, pack, forward, verify, commit, refresh}.
         plain_steps: rounds without a draft, by reason ("off", "empty", "no gain", "room").
+        logprobs: one entry a token, or None when they were not asked for.
+        near_ties: tokens that `strict` decided as plain decoding would.
+        strict_forwards: one-token forwards that those decisions took, on top of `forwards`.
     """
 
     text: str
@@ -229,8 +248,14 @@ class Generation:
     seconds: Mapping[str, float] = field(default_factory=dict)
     stage_ms: Mapping[str, float] = field(default_factory=dict)
     plain_steps: Mapping[str, int] = field(default_factory=dict)
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    near_ties: int = 0
+    strict_forwards: int = 0
 
     @property
     def tau(self) -> float:
-        """Committed tokens per target forward, the target's own tokens counted (RECAP eq. 10)."""
-        return len(self.token_ids) / self.forwards if self.forwards else 0.0
+        """Committed tokens per target forward, the target's own tokens counted (RECAP eq. 10);
+        forwards of `strict` count too.
+        """
+        forwards = self.forwards + self.strict_forwards
+        return len(self.token_ids) / forwards if forwards else 0.0

@@ -132,12 +132,52 @@ def test_an_end_id_in_mid_block(enabled: Any, inputs: dict[str, Any]) -> None:
     assert torch.equal(ours, stock)
 
 
+def test_dictionary_results_are_stocks(enabled: Any, inputs: dict[str, Any]) -> None:
+    options = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
+    prompt = inputs["input_ids"].shape[1]
+    ours, stock = both(enabled, inputs, **options, repetition_penalty=1.3, do_sample=True)
+    assert type(ours) is type(stock)
+    assert torch.equal(ours.sequences, stock.sequences)
+    for name in ("scores", "logits"):
+        assert len(ours[name]) == len(stock[name]) == ours.sequences.shape[1] - prompt
+        for mine, theirs in zip(ours[name], stock[name], strict=True):
+            torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=0)
+    assert ours.cache.get_seq_length() == stock.cache.get_seq_length()
+    assert (ours.attentions, ours.hidden_states) == (None, None)
+
+
+def test_a_returned_cache_can_be_continued(enabled: Any) -> None:
+    ids, answers = torch.tensor([[97, 98, 99] * 8]), []
+    for _ in range(2):
+        made = enabled.generate(ids, max_new_tokens=12, return_dict_in_generate=True)
+        answers.append(enabled.generate(made.sequences, cache=made.cache, max_new_tokens=12))
+        eyespan.disable(enabled)
+    assert torch.equal(*answers)
+
+
+def test_prefix_allowed_tokens(enabled: Any, inputs: dict[str, Any]) -> None:
+    asked: list[int] = []
+
+    def allowed(_row: int, ids: Any) -> list[int]:
+        asked.append(len(ids))
+        return [60 + int(ids[-1]) % 7, 90, 91]
+
+    ours, stock = both(enabled, inputs, prefix_allowed_tokens_fn=allowed)
+    assert torch.equal(ours, stock)
+    assert asked[:24] == asked[24:]
+
+
 def test_what_is_not_honoured_runs_stock_and_is_counted(
     enabled: Any, inputs: dict[str, Any]
 ) -> None:
-    result = enabled.generate(**inputs, return_dict_in_generate=True, output_scores=True)
-    assert len(result.scores) == result.sequences.shape[1] - inputs["input_ids"].shape[1]
-    assert fallbacks(enabled) == {"a dictionary result": 1}
+    result = enabled.generate(**inputs, return_dict_in_generate=True, output_hidden_states=True)
+    assert len(result.hidden_states) == result.sequences.shape[1] - inputs["input_ids"].shape[1]
+    enabled.generate(**inputs, do_sample=True, num_return_sequences=2)
+    if inputs.keys() == {"input_ids", "max_new_tokens"}:  # with pictures stock itself fails here
+        enabled.generate(**inputs, guidance_scale=1.5)
+        assert fallbacks(enabled)["classifier-free guidance"] == 1
+    assert fallbacks(enabled)["attentions or hidden states of every token"] == 1
+    assert fallbacks(enabled)["more than one sequence"] == 1
     enabled.generate(**inputs, num_beams=2)  # beams never reach our loop
 
 

@@ -9,12 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
+from eyespan._core import pack
 from eyespan.drafters.base import Ask
-from eyespan.types import DraftTree, Floats, Ints, Needs, Prefill, Request, Step
+from eyespan.types import (
+    DraftTree,
+    Floats,
+    Ints,
+    Needs,
+    PackedTree,
+    Prefill,
+    Request,
+    Step,
+    empty_ints,
+)
+
+if TYPE_CHECKING:
+    from eyespan.target.base import Prompt, Target
 
 Outcome: TypeAlias = Literal["equal", "near tie", "DIFFERENT"]
 
@@ -55,6 +69,49 @@ def judge(plain: Sequence[int], other: Sequence[int], gaps: Sequence[float], dty
         return Verdict("DIFFERENT", at)  # the plain answer had ended here
     near = gaps[at] <= NEAR_TIE.get(dtype, NEAR_TIE["float32"])
     return Verdict("near tie" if near else "DIFFERENT", at, gaps[at])
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Every token of an answer against plain decoding's choice behind the same tokens.
+
+    Attributes:
+        tokens: looked at.
+        near_ties: tokens that were not the best, by no more than rounding.
+        different: tokens that were worse than that.
+        worst: largest gap between the best token and the one in the answer.
+    """
+
+    tokens: int
+    near_ties: int
+    different: int
+    worst: float
+
+
+def audit(target: Target, prompt: Prompt, ids: Sequence[int]) -> Audit:
+    """Read an answer one token a forward, as plain decoding would, and rate each of its choices.
+
+    A comparison of two answers says nothing behind their first difference; this does.
+    """
+    bound = NEAR_TIE.get(target.info.dtype, NEAR_TIE["float32"])
+    state, prefill = target.prefill(prompt, Needs())
+    try:
+        logits, gaps = prefill.logits, []
+        for at, token in enumerate(ids):
+            gaps.append(float(logits.max() - logits[token]))
+            if at + 1 < len(ids):
+                tree = PackedTree(*pack(empty_ints(), empty_ints(), None, int(token)))
+                (out,) = target.forward([state], [tree], Needs())
+                target.keep(state, empty_ints())
+                logits = out.logits[0]
+    finally:
+        state.close()
+    return Audit(
+        tokens=len(gaps),
+        near_ties=sum(0 < gap <= bound for gap in gaps),
+        different=sum(gap > bound for gap in gaps),
+        worst=max(gaps, default=0.0),
+    )
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:

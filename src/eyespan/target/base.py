@@ -6,6 +6,7 @@ node 0 of the next pack. A pack of one node is plain decoding.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -92,7 +93,7 @@ class SequenceState:
         length: committed tokens in the cache (all but the root).
     """
 
-    __slots__ = ("cache", "capacity", "length", "next_position", "padding", "pending")
+    __slots__ = ("cache", "capacity", "length", "next_position", "padding", "pending", "pictures")
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class SequenceState:
         next_position: Tensor,
         padding: Tensor | None,
         capacity: int | None,
+        pictures: Tensor,
     ) -> None:
         """Start a state after a prefill.
 
@@ -110,18 +112,24 @@ class SequenceState:
             next_position: [1, 1] or [4, 1, 1] position ids of the root.
             padding: [1, length] bool or None, see `Prompt`.
             capacity: slots of a static cache, None when the cache grows.
+            pictures: [m] positions of the prompt where features of pictures stand, on the host.
         """
         self.cache = cache
         self.length = length
         self.next_position = next_position
         self.padding = padding
         self.capacity = capacity
+        self.pictures = pictures
         self.pending = 0  # nodes of the last forward that `keep` has not sorted out yet
 
     @property
     def room(self) -> int | None:
         """Nodes the next pack may have at most; None when the cache grows as needed."""
         return None if self.capacity is None else self.capacity - self.length
+
+    def fork(self) -> SequenceState:
+        """A second state with a cache of its own."""
+        return copy.deepcopy(self)
 
     def close(self) -> None:
         """Free the cache; the state cannot be used afterwards."""
@@ -162,6 +170,14 @@ class Target(Protocol):
         self, states: Sequence[SequenceState], trees: Sequence[PackedTree], needs: Needs
     ) -> list[TargetOut]:
         """Run one pack per sequence; every state must have been kept since its last forward."""
+        ...
+
+    def grow(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
+        """Run the nodes that a tree has gained since the last forward; says nothing of others."""
+        ...
+
+    def drop(self, state: SequenceState) -> None:
+        """Forget the last pack, its root too."""
         ...
 
     def keep(self, state: SequenceState, path: Ints) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from rich.text import Text
 
 from eyespan.errors import ConfigError
-from eyespan.verbs import console, options
+from eyespan.verbs import console, options, sampling
 from eyespan.verbs.batch import Batch
 from eyespan.verbs.files import check_writable
 
@@ -30,6 +31,8 @@ eyespan generate --image receipt.png "What is the total?"
 eyespan generate --show-drafts --image chart.png "Describe the chart."
 
 eyespan generate --images 'scans/*.png' --out answers.jsonl "Transcribe the text."
+
+eyespan generate --image receipt.png --json-schema receipt.json "Read the receipt."
 """
 
 
@@ -70,6 +73,14 @@ def generate(
         str | None,
         typer.Option("--scope", metavar="NAME", help="Name of the memory that requests share."),
     ] = None,
+    temperature: sampling.TemperatureOption = None,
+    top_p: sampling.TopPOption = None,
+    top_k: sampling.TopKOption = None,
+    seed: sampling.SeedOption = None,
+    json_schema: sampling.SchemaOption = None,
+    regex: sampling.RegexOption = None,
+    choice: sampling.ChoiceOption = None,
+    strict: sampling.StrictOption = False,
     trace: options.TraceOption = None,
     show_drafts: Annotated[
         bool,
@@ -87,20 +98,35 @@ def generate(
     wanted = options.setup(
         model=model, drafter=drafter, budget=budget, dtype=dtype, device=device, option=option
     )
+    chosen = sampling.sampling_of(
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        schema=json_schema,
+        regex=regex,
+        choice=choice,
+        strict=strict,
+    )
     _check_combination(image or [], images, out, show_drafts)
     _check_files(image or [], out, trace)
     check_writable(trace, "trace file")
     check_writable(out, "result file")
     asked: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or [], "scope": scope}
+    asked |= chosen
     if images is not None:
         raise typer.Exit(Batch(wanted, prompt, asked).run(images, out, trace))
     engine = wanted.load()
     asked["trace"] = trace
+    if show_drafts:
+        asked.setdefault("seed", secrets.randbits(31))  # the runs it is timed against draw the same
     result, origins = stream_answer(engine, prompt, image or [], show_drafts=show_drafts, **asked)
     if result.finish == "cancelled":
         kept = f"; its trace is in {trace}" if trace else ""
         console.notes().print(f"stopped after {len(result.token_ids)} tokens{kept}")
         raise typer.Exit(130)
+    if strict:
+        console.notes().print(strict_line(result))
     if show_drafts:
         console.notes().print(console.legend(origins))
         console.notes().print(speed_line(engine, prompt, image or [], result, **asked))
@@ -162,6 +188,14 @@ def stream_answer(
         finally:
             console.write(out, "\n")
     return stream.generation, list(origins)
+
+
+def strict_line(result: Generation) -> str:
+    """What `--strict` did and cost."""
+    return (
+        f"strict: {result.near_ties} near ties decided as plain decoding does, by "
+        f"{result.strict_forwards} forwards on top of {result.forwards}"
+    )
 
 
 def speed_line(

@@ -1,0 +1,200 @@
+"""One call of an enabled model's `generate()`: stock's arguments in, stock's result out."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+import torch
+
+from eyespan.budget import Budget
+from eyespan.drafters.base import Drafter
+from eyespan.draw import Choice, Chooser, History, from_stream, greedy
+from eyespan.errors import EyespanError, UnsupportedRequest
+from eyespan.generation import Engine
+from eyespan.sequence import Running
+from eyespan.target.base import TargetInfo
+from eyespan.target.loading import load_target
+from eyespan.target.shaping import dictionary_result, needs_second_answer
+from eyespan.types import Cut, Ints, Request
+
+log = logging.getLogger("eyespan")
+
+
+class Speculation:
+    """An engine behind `generate()`.
+
+    Args:
+        model: a live transformers model.
+        plain: the class whose `_sample` is stock's loop.
+        drafter, budget, drafter_options: see `dropin.enable`.
+
+    Attributes:
+        engine: target, drafter and loop.
+        fallbacks: calls that ran stock's loop, by reason.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        plain: Any,
+        drafter: str | Drafter,
+        budget: Budget,
+        drafter_options: dict[str, Any],
+    ) -> None:
+        target = load_target(model)
+        try:
+            self.engine = Engine(target, drafter, budget=budget, **drafter_options)
+        except BaseException:
+            target.detach()
+            raise
+        self._plain = plain
+        self.fallbacks: Counter[str] = Counter()
+
+    def run(
+        self,
+        model: Any,
+        input_ids: Any,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        """Decode one `generate()` call; ids, scores and cache are those of stock's loop."""
+        try:
+            self._check(
+                model, input_ids, logits_processor, generation_config, synced_gpus, model_kwargs
+            )
+            # `generate()` has made criteria of stop strings by now; their tokenizer tags along
+            inputs = {name: value for name, value in model_kwargs.items() if name != "tokenizer"}
+            prompt = self.engine.target.prompt_from_generate(input_ids, inputs)
+        except EyespanError as reason:
+            self._fall_back(reason)
+            return self._plain._sample(
+                model,
+                input_ids,
+                logits_processor,
+                stopping_criteria,
+                generation_config,
+                synced_gpus=synced_gpus,
+                streamer=streamer,
+                **model_kwargs,
+            )
+        answer = _Answer(input_ids, stopping_criteria, generation_config, streamer)
+        running = Running(
+            answer.request(prompt.ids, self.engine.target.info),
+            on_token=answer.on_token,
+            draw=answer.draw(logits_processor),
+        )
+        cache = None
+        try:
+            self.engine.decoder.start(running, prompt)
+            while running.finish is None:
+                self.engine.decoder.step([running])
+        finally:
+            if running.state is not None:
+                cache = self.engine.target.release(running.state)
+        if streamer is not None:
+            streamer.end()
+        return answer.result(cache)
+
+    def _check(
+        self,
+        model: Any,
+        input_ids: Any,
+        processors: Any,
+        config: Any,
+        synced_gpus: bool,
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Refuse what this loop does not honour; the error's `found` names the reason."""
+        dictionary = config.return_dict_in_generate
+        reasons = {
+            "a copy of the enabled model": model is not self.engine.target.model,
+            "more than one sequence": input_ids.shape[0] != 1,
+            "embeddings instead of ids": input_ids.shape[1] == 0 or "inputs_embeds" in kwargs,
+            "attentions or hidden states of every token": dictionary
+            and (config.output_attentions or config.output_hidden_states),
+            "classifier-free guidance": any(map(needs_second_answer, processors)),
+            "chunked prefill": config.prefill_chunk_size is not None,
+            "decoding without a cache": not kwargs.get("use_cache", True),
+            "no length limit": config.max_length is None,
+            "distributed generation": synced_gpus,
+        }
+        for reason, true in reasons.items():
+            if true:
+                raise UnsupportedRequest(
+                    "speculation in generate()",
+                    found=reason,
+                    needed="one sequence with ids, a cache and a length limit, whose every token "
+                    "depends on its own forward alone",
+                    todo="Stock's own loop answers this call.",
+                )
+
+    def _fall_back(self, reason: EyespanError) -> None:
+        if reason.found not in self.fallbacks:
+            log.warning("%s", reason)
+        self.fallbacks[reason.found] += 1
+
+
+class _Answer:
+    """The growing answer as `generate()` shows it to criteria, processors and the streamer."""
+
+    def __init__(self, input_ids: Any, criteria: Any, config: Any, streamer: Any) -> None:
+        self._criteria, self._config, self._streamer = criteria, config, streamer
+        self._limit = max(config.max_length, input_ids.shape[1] + 1)
+        self._room = self._limit - input_ids.shape[1]
+        self._history = History(input_ids, self._limit)
+        dictionary = config.return_dict_in_generate
+        self._scores: tuple[Any, ...] | None = () if dictionary and config.output_scores else None
+        self._logits: list[Any] | None = [] if dictionary and config.output_logits else None
+
+    def request(self, prompt_ids: Ints, info: TargetInfo) -> Request:
+        """The request behind the call; an end id outside the vocabulary, as -1, ends nothing."""
+        ends = self._config._eos_token_tensor
+        ids = () if ends is None else ends.flatten().tolist()
+        return Request(
+            id="generate",
+            prompt_ids=prompt_ids,
+            media_ids=info.media_ids,
+            eos_ids=frozenset(end for end in ids if 0 <= end < info.vocab_size),
+            max_new_tokens=self._room,
+        )
+
+    def draw(self, processors: Any) -> Chooser | None:
+        """The target's choice as stock makes it, with torch's global random numbers; None when
+        that is a plain argmax of which nobody wants the scores.
+        """
+        keeps = self._scores is not None or self._logits is not None
+        if not self._config.do_sample and not len(processors) and not keeps:
+            return None
+        pick = from_stream(None) if self._config.do_sample else greedy
+        return Chooser(self._history, processors, pick, self._keep if keeps else None)
+
+    def on_token(self, token: int, _source: str) -> Cut | None:
+        """Show a committed token around; stop where a criterion says so."""
+        self._history.append(token)
+        if self._streamer is not None:
+            self._streamer.put(torch.tensor([token]))
+        stopped = self._criteria(self._history.ids, self._scores)
+        return "stop" if bool(stopped.all()) else None
+
+    def result(self, cache: Any) -> Any:
+        """The ids [1, P], or the dictionary that was asked for."""
+        if not self._config.return_dict_in_generate:
+            return self._history.ids
+        return dictionary_result(
+            self._history.ids,
+            scores=self._scores,
+            logits=None if self._logits is None else tuple(self._logits),
+            cache=cache,
+        )
+
+    def _keep(self, choice: Choice) -> None:
+        if self._scores is not None:
+            self._scores += (choice.scores,)
+        if self._logits is not None:
+            self._logits.append(choice.raw)
