@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from eyespan.bench.held_out import MAX_NEW_TOKENS
 from eyespan.diagnostics import sources
+from eyespan.diagnostics.questions import questions
 from eyespan.diagnostics.record import record
 from eyespan.diagnostics.recorded import read_recordings, vocabulary
 from eyespan.diagnostics.replay import replay
@@ -16,7 +18,9 @@ from eyespan.target.loading import load_target
 
 @pytest.mark.slow
 def test_finer_keys_recall_more_and_cover_less_and_own_pictures_help(tmp_path: Path) -> None:
-    files = record(load_target("demo"), 36, tmp_path, tell=lambda _: None)
+    every = questions(["demo"], 36)
+    target, silent = load_target("demo"), lambda _: None
+    files = record(target, every, tmp_path, tell=silent, max_new_tokens=MAX_NEW_TOKENS)
     recordings = read_recordings(files)
     size = vocabulary(recordings)
     states = dict.fromkeys(sources.ORDERS, 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from eyespan.bench.build import BUILDERS, kind_of
+
 from eyespan.bench.settings import Method, Settings, load_settings, usable_methods
 from eyespan.drafters import DRAFTERS, make_drafter
 from eyespan.errors import ConfigError, InputError

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from eyespan.bench.held_out import asks
 from eyespan.bench.tables import Results
-from eyespan.diagnostics.controls import mean_picture, read_answer, sample_of, wrong_picture
+from eyespan.diagnostics.controls import mean_picture, mean_pictures, read_answer, wrong_pictures
 from eyespan.diagnostics.counterfactual import (
     Aligned,
     Anchor,
@@ -21,6 +20,7 @@ from eyespan.diagnostics.counterfactual import (
     support,
 )
 from eyespan.diagnostics.counterfactual_tables import macro, quintiles, results
+from eyespan.diagnostics.questions import questions
 from eyespan.generation import Engine
 from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.testing import tiny_target
@@ -41,37 +41,34 @@ def test_the_mean_picture_has_one_colour_and_the_same_size() -> None:
 
 
 def test_a_wrong_picture_is_another_sample_of_the_same_kind() -> None:
-    every = list(asks(12))
-    subject = {id(one.image): one.subject for one in every}
+    every = questions(["demo"], 12)
     for at, query in enumerate(every):
-        wrong = wrong_picture(every, at)
-        assert wrong is not None
-        assert wrong.size == query.image.size
-        donors = [one for one in every if np.array_equal(np.asarray(one.image), np.asarray(wrong))]
+        (wrong,) = wrong_pictures(every, at) or ()
+        assert wrong.size == query.pictures[0].size
+        donors = [
+            one for one in every if np.array_equal(np.asarray(one.pictures[0]), np.asarray(wrong))
+        ]
         assert donors
-        assert all(sample_of(one) != sample_of(query) for one in donors)
-        same = [one for one in every if one.subject == query.subject]
-        if len({sample_of(one) for one in same}) > 1:
-            assert {subject[id(one.image)] for one in donors} == {query.subject}
-    assert wrong_picture(every[:1], 0) is None
+        assert query.group not in {one.group for one in donors}
+        if len({one.group for one in every if one.match == query.match}) > 1:
+            assert {one.match for one in donors} == {query.match}
+    assert wrong_pictures(every[:1], 0) is None
 
 
 def test_reading_an_answer_again_says_what_decoding_said(target: HuggingFaceTarget) -> None:
     """Under its own picture every token is chosen again, in passes of any length."""
-    ask = next(iter(asks(1)))
-    made = Engine(target, "none", budget=0).generate(ask.messages, [ask.image], max_new_tokens=150)
+    query = questions(["demo"], 1)[0]
+    plain = Engine(target, "none", budget=0)
+    made = plain.generate(query.messages, query.pictures, max_new_tokens=150)
     answer = np.array(made.token_ids, np.int32)
     assert len(answer) > 64, "more than one pass"
     chosen: list[int] = []
-    for start, out in read_answer(target, ask.messages, ask.image, answer):
+    for start, out in read_answer(target, query, query.pictures, answer):
         assert start == len(chosen)
         chosen += out.row_ids[:, 0].tolist()
     assert chosen[:-1] == answer[1:].tolist()
-    other = [
-        out.row_logits
-        for _, out in read_answer(target, ask.messages, mean_picture(ask.image), answer)
-    ]
-    own = [out.row_logits for _, out in read_answer(target, ask.messages, ask.image, answer)]
+    other = [out.row_logits for _, out in read_answer(target, query, mean_pictures(query), answer)]
+    own = [out.row_logits for _, out in read_answer(target, query, query.pictures, answer)]
     assert not np.allclose(np.concatenate(other), np.concatenate(own)), "the picture is read"
 
 
@@ -137,13 +134,13 @@ def test_tables_and_figures_of_known_findings() -> None:
 
 
 def test_a_model_is_measured(target: HuggingFaceTarget) -> None:
-    every = list(asks(7))[:7]
+    every = questions(["demo"], 7)
     told: list[str] = []
     found = measure(target, every, tell=told.append, max_new_tokens=24)
     assert found.answers == len(told) == len(every)
     assert 0 < len(found.anchors) <= found.rounds
-    assert {one.benchmark for one in found.anchors} <= {one.kind for one in every}
-    assert {one.group for one in found.anchors} <= {sample_of(one) for one in every}
+    assert {one.benchmark for one in found.anchors} <= {one.benchmark for one in every}
+    assert {one.group for one in found.anchors} <= {one.group for one in every}
     assert any(one.accepted for one in found.anchors)
     for one in found.anchors:
         assert one.changed == (one.changed_mean or one.changed_wrong)
