@@ -48,6 +48,8 @@ class FakeTarget(ToyTarget):
     """A toy target on a fake clock; prompts are text, a letter is a token."""
 
     clock: FakeClock = field(default_factory=FakeClock)
+    wavers: bool = False
+    """Whether packs of several nodes swap the best two tokens everywhere."""
 
     def __post_init__(self) -> None:
         self.vocab, self.order, self.eos_ids = VOCAB, ORDER, frozenset()
@@ -76,6 +78,8 @@ class FakeTarget(ToyTarget):
         outs = super().forward(states, trees, needs)
         for out in outs:
             object.__setattr__(out, "logits", torch.from_numpy(np.asarray(out.logits)))
+            if self.wavers and len(out.row_ids) > 1:
+                out.row_ids[:, :2] = out.row_ids[:, 1::-1]
         return outs
 
 

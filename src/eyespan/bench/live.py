@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Table
 
 from eyespan.bench import metrics
-from eyespan.bench.build.shared import outputs_of
+from eyespan.bench.builders.shared import outputs_of
 from eyespan.bench.records import NOISE, STOCK, Run
 from eyespan.bench.settings import Settings
 

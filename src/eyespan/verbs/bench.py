@@ -76,7 +76,7 @@ def run(
             needed="a file that ends in .toml is needed",
             todo="Start with runs/recap_table1.toml.",
         )
-    from eyespan.bench.build import kind_of
+    from eyespan.bench.builders import kind_of
     from eyespan.bench.settings import load_settings, usable_methods
 
     runs = {file: load_settings(file, overrides) for file in files}
@@ -138,6 +138,8 @@ _FILE_WIDTH = 240
 
 def show(table: Table) -> None:
     """A table on stdout."""
+    from eyespan.bench.markdown import cell_text
+
     out = console.answers()
     if not console.on_terminal(out):
         out.width = _FILE_WIDTH
@@ -146,17 +148,7 @@ def show(table: Table) -> None:
         text = any(isinstance(row[at], str) for row in table.rows)
         drawn.add_column(head, justify="left" if text else "right")
     for row in table.rows:
-        drawn.add_row(*map(_cell, row))
+        drawn.add_row(*map(cell_text, row))
     out.print(drawn)
     out.print(Text(table.caption, "dim"), soft_wrap=True)
     out.print()
-
-
-def _cell(value: str | int | float | None) -> str:
-    if value is None:
-        return "-"
-    return (
-        f"{value:.3g}"
-        if isinstance(value, float) and abs(value) < 10
-        else (f"{value:.1f}" if isinstance(value, float) else str(value))
-    )
