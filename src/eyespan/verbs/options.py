@@ -61,6 +61,15 @@ TokensOption = Annotated[
     int,
     typer.Option("--max-new-tokens", "-n", metavar="N", min=1, help="Longest answer, in tokens."),
 ]
+DatasetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dataset",
+        metavar="NAME",
+        help="demo, chartqa, chartqa@FOLDER, folder:PATH, ... (see bench); repeatable. "
+        "Default: demo.",
+    ),
+]
 TraceOption = Annotated[
     Path | None,
     typer.Option("--trace", metavar="FILE", help="Write every step as JSON lines (see inspect)."),
