@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from eyespan.drafters.base import Ask, Session
+from eyespan.drafters import make_drafter
+from eyespan.drafters.base import Ask, Bound, Drafter, Session
 from eyespan.types import DraftTree, Ints, Needs, Prefill, Request, Step
 from tests.toys import ToyTarget
+
+
+def drafter_for(name: str, target: ToyTarget, seed: int = 0, **options: Any) -> Drafter:
+    """Any drafter by name, those of this file too, for a toy target."""
+    if name == "random":
+        return RandomDrafter(target.vocab, seed)
+    if name == "oracle":
+        return Oracle(target)
+    if name == "draft_model":  # right often, not always: it sees one token less of the past
+        small = ToyTarget(vocab=target.vocab, order=target.order - 1, max_context=400)
+        options.setdefault("draft_model", small)
+    drafter = make_drafter(name, vocab_size=target.vocab, **options)
+    if isinstance(drafter, Bound):
+        drafter.bind(target)  # type: ignore[arg-type]
+    return drafter
 
 
 class _Base:

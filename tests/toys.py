@@ -30,6 +30,14 @@ class ToyState:
     pack: PackedTree | None = None
     closed: bool = False
 
+    @property
+    def length(self) -> int:
+        return len(self.kept)
+
+    @property
+    def pending(self) -> int:
+        return 0 if self.pack is None else len(self.pack)
+
     def close(self) -> None:
         self.closed = True
 
@@ -53,6 +61,9 @@ class ToyTarget:
             max_context=self.max_context,
         )  # fmt: skip
 
+    def prompt_from_ids(self, ids: Ints) -> Ints:
+        return ids
+
     def prefill(self, prompt: Ints, needs: Needs) -> tuple[ToyState, Prefill]:
         ids = [int(token) for token in prompt]
         seen: set[int] = set()
@@ -68,6 +79,7 @@ class ToyTarget:
             next_row_ids=last_ids,
             next_row_logits=last_logits,
             logits=toy_row(ids, self.vocab, self.order),
+            extras=self._extras(ids, needs),
             positions=np.array(at, np.int32),
             row_ids=np.array([ids for ids, _ in rows], np.int32).reshape(-1, 8),
             row_logits=np.array([logits for _, logits in rows], np.float32).reshape(-1, 8),
@@ -90,14 +102,34 @@ class ToyTarget:
                     row_ids=np.array([ids for ids, _ in rows]),
                     row_logits=np.array([logits for _, logits in rows]),
                     logits=np.array([toy_row(h, self.vocab, self.order) for h in histories]),
+                    extras=self._extras(histories[0], needs),
                 )
             )
         return outs
+
+    def grow(self, state: ToyState, tree: PackedTree, needs: Needs) -> TargetOut:
+        assert state.pack is not None
+        done = len(state.pack)
+        assert tree.tokens[:done].tolist() == state.pack.tokens.tolist()
+        self.drop(state)
+        out = self.forward([state], [tree], needs)[0]
+        return TargetOut(
+            row_ids=out.row_ids[done:], row_logits=out.row_logits[done:], logits=out.logits[done:]
+        )
+
+    def drop(self, state: ToyState) -> None:
+        state.pack = None
 
     def keep(self, state: ToyState, path: Ints) -> None:
         assert state.pack is not None
         state.kept += [int(state.pack.tokens[node]) for node in [0, *path]]
         state.pack = None
+
+    def _extras(self, history: list[int], needs: Needs) -> dict[str, Any]:
+        """Attention on pictures: a fixed function of the text, as often high as low."""
+        if not needs.visual_attention:
+            return {}
+        return {"visual_attention": (sum(history[-2:]) * 0.37) % 1.0}
 
     def _row(self, history: list[int]) -> tuple[Ints, np.ndarray]:
         logits = toy_row(history, self.vocab, self.order)

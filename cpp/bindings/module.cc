@@ -4,7 +4,6 @@
 // Calls hold the interpreter lock, which is what serialises the sessions that share a memory; only
 // SuffixAutomaton.extend releases it, because prompts are long and the automaton is one request's.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -12,6 +11,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "arrays.h"
 #include "best_first_tree.h"
 #include "lookup_timing.h"
 #include "memory.h"
@@ -24,52 +24,10 @@
 
 namespace nb = nanobind;
 using namespace nb::literals;
+using namespace eyespan;
+using namespace eyespan::bindings;
 
 namespace {
-
-using namespace eyespan;
-
-template <class T>
-using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using OutVector = nb::ndarray<nb::numpy, T, nb::ndim<1>, nb::c_contig>;
-template <class T>
-using OutMatrix = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
-
-using Ints = Vector<std::int32_t>;
-using IntRows = Matrix<std::int32_t>;
-using FloatRows = Matrix<float>;
-
-template <class Array>
-auto span(const Array& array) {
-  return std::span(array.data(), array.size());
-}
-
-std::span<const std::int32_t> span(const std::optional<Ints>& array) {
-  return array ? std::span(array->data(), array->size()) : std::span<const std::int32_t>{};
-}
-
-const TokenSet& or_empty(const TokenSet* tokens) {
-  static const TokenSet empty(0, {});
-  return tokens ? *tokens : empty;
-}
-
-template <class T>
-OutVector<T> numpy(std::vector<T> values) {
-  auto* owned = new std::vector<T>(std::move(values));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return OutVector<T>(owned->data(), {owned->size()}, owner);
-}
-
-template <class T, std::size_t N>
-OutMatrix<T> numpy(std::vector<std::array<T, N>> rows) {
-  auto* owned = new std::vector<std::array<T, N>>(std::move(rows));
-  nb::capsule owner(owned,
-                    [](void* p) noexcept { delete static_cast<std::vector<std::array<T, N>>*>(p); });
-  return OutMatrix<T>(owned->data()->data(), {owned->size(), N}, owner);
-}
 
 TargetRows target_rows(const IntRows& ids, const FloatRows& logits) {
   return {span(ids), span(logits), ids.shape(0), ids.shape(1)};
@@ -122,7 +80,7 @@ std::vector<RowMap::Saved> saved_rows(const Vector<std::uint64_t>& keys, const I
 
 std::uint64_t key_of(const std::vector<std::int32_t>& tokens) {
   if (tokens.empty() || tokens.size() > Context::kMost) {
-    throw std::invalid_argument("a key holds 1 to 3 tokens");
+    throw std::invalid_argument("a key holds 1 to 4 tokens");
   }
   return Context::after(tokens, TokenSet(0, {})).key(static_cast<int>(tokens.size()));
 }
@@ -209,7 +167,7 @@ void bind_memory(nb::module_& m) {
            "Replaces the content by exported rows, or raises ValueError and changes nothing.")
       .def("check_integrity", &RowMap::check_integrity, "The first broken rule, or ''.");
 
-  m.def("pack_key", &key_of, "tokens"_a, "The 64-bit key of 1 to 3 tokens, the newest last.");
+  m.def("pack_key", &key_of, "tokens"_a, "The 64-bit key of 1 to 4 tokens, the newest last.");
 }
 
 void bind_rules(nb::module_& m) {
@@ -252,9 +210,10 @@ void bind_rules(nb::module_& m) {
 
 void bind_proposal(nb::module_& m) {
   nb::class_<Memory>(m, "Memory", "The maps of one request: a shared U, its own C and G or None.")
-      .def(nb::init<RowMap*, RowMap*, RowMap*>(), "u"_a, "c"_a = nb::none(),
-           "g"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
-           nb::keep_alive<1, 4>())
+      .def(nb::init<RowMap*, RowMap*, RowMap*, RowMap*>(), "u"_a, "c"_a = nb::none(),
+           "g"_a = nb::none(), "fourth"_a = nb::none(), nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(),
+           "With a map of order 4, rows can be chosen (fusion backoff or gate) but not mixed.")
       .def("seed",
            [](Memory& self, const Ints& prompt, const Ints& positions, const IntRows& ids,
               const FloatRows& logits, const TokenSet& media, bool contexts) {
@@ -274,7 +233,7 @@ void bind_proposal(nb::module_& m) {
            "row_ids"_a, "row_logits"_a, "media"_a,
            "Every node of a packed tree writes its row [n, K] under its own path context; the\n"
            "first occurrence of a key wins. `history` was committed before the root, oldest\n"
-           "first; its last two tokens count.")
+           "first; its last three tokens count.")
       .def("has_row",
            [](const Memory& self, const Ints& history, const TokenSet& media) {
              return self.find(Context::after(span(history), media)).count > 0;
@@ -304,7 +263,7 @@ void bind_proposal(nb::module_& m) {
            "fallback_ids"_a = nb::none(),
            "fallback_logits"_a = nb::none(),
            "(tokens, parents, scores, origins), each [n], of a draft tree after `history`,\n"
-           "whose last three tokens count, the root being the newest. A parent comes before its\n"
+           "whose last four tokens count, the root being the newest. A parent comes before its\n"
            "children, -1 hangs from the root; origin 1 marks nodes that only the continuation\n"
            "proposed. `fallback` rows [r, K], at most three, stand in at the root when no map\n"
            "answers there.");
@@ -331,12 +290,16 @@ void bind_suffix(nb::module_& m) {
   nb::class_<SuffixAutomaton>(m, "SuffixAutomaton",
                               "Longest earlier match of the end of a growing text. Media are\n"
                               "barriers that no match crosses.")
-      .def(nb::init<std::size_t>(), nb::kw_only(), "max_tokens"_a,
-           "At `max_tokens` the most recent half is kept.")
+      .def(nb::init<std::size_t, std::int32_t>(), nb::kw_only(), "max_tokens"_a,
+           "count_depth"_a = 0,
+           "At `max_tokens` the most recent half is kept. Occurrences of substrings of at most\n"
+           "`count_depth` tokens are counted.")
       .def("__len__", &SuffixAutomaton::size)
       .def_prop_ro("max_tokens", &SuffixAutomaton::max_tokens)
+      .def_prop_ro("count_depth", &SuffixAutomaton::count_depth)
       .def_prop_ro("nbytes", &SuffixAutomaton::bytes, "Bytes allocated.")
       .def("append", &SuffixAutomaton::append, "token"_a, "Appends one text token.")
+      .def("clear", &SuffixAutomaton::clear, "Forgets the text.")
       .def("barrier", &SuffixAutomaton::barrier, "No match or continuation crosses this place.")
       .def("extend",
            [](SuffixAutomaton& self, const Ints& tokens, const TokenSet& media) {
@@ -347,14 +310,33 @@ void bind_suffix(nb::module_& m) {
            "tokens"_a, "media"_a, "Appends tokens; each run of media is one barrier.")
       .def("match",
            [](const SuffixAutomaton& self, Occurrence occurrence, const std::optional<Ints>& extra,
-              const TokenSet* media) {
-             const SuffixMatch match = self.match(occurrence, span(extra), or_empty(media));
+              const TokenSet* media, std::size_t room) {
+             const SuffixMatch match = self.match(occurrence, span(extra), or_empty(media), room);
              return std::pair(match.length, match.end);
            },
            "occurrence"_a = Occurrence::latest, nb::kw_only(),
-           "extra"_a = nb::none(), "media"_a = nb::none(),
+           "extra"_a = nb::none(), "media"_a = nb::none(), "room"_a = 0,
            "(length, position of its last token) of the longest suffix seen before, (0, -1)\n"
-           "for none; as if `extra` had been appended, which it is not.")
+           "for none; as if `extra` had been appended, which it is not. With fewer than `room`\n"
+           "tokens behind the earliest occurrence, that of a shorter suffix is taken.")
+      .def("advance",
+           [](const SuffixAutomaton& self, std::int32_t state, std::int32_t length,
+              const Ints& tokens, const TokenSet* media) {
+             const SuffixCursor cursor =
+                 self.advance(SuffixCursor{state, length}, span(tokens), or_empty(media));
+             return std::pair(cursor.state, cursor.length);
+           },
+           "state"_a, "length"_a, "tokens"_a, nb::kw_only(), "media"_a = nb::none(),
+           "The cursor (state, length of the match) of a reader of some other text, `tokens`\n"
+           "further on; (0, 0) has read nothing. Good until the next append.")
+      .def("place",
+           [](const SuffixAutomaton& self, std::int32_t state, std::int32_t length,
+              Occurrence occurrence, std::size_t room) {
+             const SuffixMatch match = self.place(SuffixCursor{state, length}, occurrence, room);
+             return std::pair(match.length, match.end);
+           },
+           "state"_a, "length"_a, "occurrence"_a = Occurrence::latest, nb::kw_only(), "room"_a = 0,
+           "Where a cursor's match occurred, as `match` says it.")
       .def("continuation",
            [](const SuffixAutomaton& self, std::int32_t length, std::int32_t end,
               std::size_t max_tokens, const std::optional<Ints>& extra, const TokenSet* media) {
@@ -381,4 +363,5 @@ NB_MODULE(_core, m) {
   bind_rules(m);
   bind_proposal(m);
   bind_suffix(m);
+  bind_text_drafts(m);
 }

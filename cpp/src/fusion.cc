@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <stdexcept>
 
 #include "id_block.h"
 
@@ -59,6 +60,7 @@ Candidates fuse(std::span<const RowView> rows, Fusion fusion, const Priors& prio
   if (rows.size() == 1 || fusion == Fusion::backoff) return as_it_is(*rows.front().best);
   if (fusion == Fusion::gate) return as_it_is(most_confident(rows));
 
+  if (rows.size() > kMostRows) throw std::invalid_argument("at most 3 rows can be mixed");
   const auto weight = weights(rows, fusion, priors);
   // Candidate i of row j stands at 8 j + i, which is the order of the walk. One that an earlier row
   // has seen adds its mass there and leaves its own place empty.

@@ -31,7 +31,8 @@ struct Candidates {
   int count = 0;
 };
 
-/// @param rows the available rows, most specific first, 0 to 3. One row is used as it is; of more,
+/// @param rows the available rows, most specific first; more than 3 can be chosen from, but not mixed
+/// (std::invalid_argument). One row is used as it is; of more,
 /// the mixture's 8 heaviest candidates are kept and renormalised. Ties stay in the order in which
 /// a walk through the rows first sees them.
 Candidates fuse(std::span<const RowView> rows, Fusion fusion, const Priors& priors);

@@ -18,7 +18,7 @@ void require_rows(const TargetRows& rows, std::size_t count) {
 
 }  // namespace
 
-Memory::Memory(RowMap* u, RowMap* c, RowMap* g) : maps_{u, c, g} {
+Memory::Memory(RowMap* u, RowMap* c, RowMap* g, RowMap* fourth) : maps_{u, c, g, fourth} {
   if (!u) throw std::invalid_argument("a memory needs at least the map of order 1");
   for (int i = 0; i < Context::kMost; ++i) {
     if (maps_[i] && maps_[i]->order() != i + 1) {

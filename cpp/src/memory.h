@@ -40,24 +40,25 @@ struct Matches {
 class Memory {
  public:
   /// @param u, c, g maps of order 1, 2, 3; c and g may be null (the ablations "U" and "U+C").
+  /// @param fourth a map of order 4 or null; with it rows can be chosen but not mixed (see fuse()).
   /// Throws std::invalid_argument for a missing u or a map of another order.
-  Memory(RowMap* u, RowMap* c, RowMap* g);
+  Memory(RowMap* u, RowMap* c, RowMap* g, RowMap* fourth = nullptr);
 
   /// Prefill: the first occurrence of each text token in `prompt` among `positions` (ascending)
-  /// writes U[token]; with `contexts` also C and G. O(positions).
+  /// writes U[token]; with `contexts` also the longer keys. O(positions).
   void seed(std::span<const std::int32_t> prompt, std::span<const std::int32_t> positions,
             const TargetRows& rows, const TokenSet& media, bool contexts);
 
   /// After a verify pass: every evaluated node writes its row under its own path context. The first
   /// occurrence of a key in packed order wins; what stood there before is replaced.
-  /// @param history committed tokens before the root, oldest first; the last two count.
+  /// @param history committed tokens before the root, oldest first; the last three count.
   /// @param tokens, parents the packed tree, root first (parents[0] == -1).
-  /// Throws std::invalid_argument for a malformed tree. One softmax and up to 3 puts a node.
+  /// Throws std::invalid_argument for a malformed tree. One softmax and up to 4 puts a node.
   void refresh(std::span<const std::int32_t> history, std::span<const std::int32_t> tokens,
                std::span<const std::int32_t> parents, const TargetRows& rows,
                const TokenSet& media);
 
-  /// The available rows in the order G, C, U. At most 3 finds.
+  /// The available rows, longest key first. At most 4 finds.
   Matches find(const Context& context) const noexcept;
 
  private:

@@ -83,7 +83,7 @@ std::string row_problem(const Predictions& best, float confidence) {
 }
 
 RowMap::RowMap(int order, std::size_t max_rows) : order_(order), max_rows_(max_rows) {
-  if (order < 1 || order > 3) throw std::invalid_argument("a row map's order must be 1, 2 or 3");
+  if (order < 1 || order > 4) throw std::invalid_argument("a row map's order must lie in [1, 4]");
   if (max_rows < 1 || max_rows >= kPlaces) {
     throw std::invalid_argument("a row map's max_rows must lie in [1, 2^24)");
   }
@@ -113,9 +113,9 @@ void RowMap::find_many(std::span<const std::uint64_t> keys,
 }
 
 void RowMap::require_key(std::uint64_t key) const {
-  if (key >> (kTokenBits * order_)) {
+  if (key >> key_bits()) {
     throw std::invalid_argument("a key of order " + std::to_string(order_) + " has at most " +
-                                std::to_string(kTokenBits * order_) + " bits");
+                                std::to_string(key_bits()) + " bits");
   }
 }
 
@@ -250,7 +250,7 @@ std::string RowMap::check_integrity() const {
     ++live;
     if (slot.place >= size()) return "a slot points past the rows";
     if (written_[slot.place].slot != i) return "a row does not know its slot";
-    if (slot.key >> (kTokenBits * order_)) return "a key has more tokens than the map's order";
+    if (slot.key >> key_bits()) return "a key has more tokens than the map's order";
     if (probe(slot.key) != i) return "a row cannot be found by its key";
     const std::string problem = row_problem(rows_[slot.place], slot.confidence);
     if (!problem.empty()) return problem;

@@ -2,7 +2,7 @@
 //
 // A row is what the target thought would come next at one evaluated position: its 8 best ids, the
 // softmax over just these 8 logits, and how concentrated it is. A RowMap files rows under the last
-// 1, 2 or 3 text tokens before the prediction: the paper's U, C and G.
+// 1, 2, 3 or 4 text tokens before the prediction: the paper's U, C and G, and STAND's longest.
 //
 // Invariant of RowMap: it holds the `max_rows` most recently written keys, one row each, and knows
 // their exact order of writing. A find() costs two cache lines, the slot and the row, and one where
@@ -18,6 +18,8 @@
 #include <span>
 #include <string>
 #include <vector>
+
+#include "token_set.h"
 
 namespace eyespan {
 
@@ -60,7 +62,7 @@ std::string row_problem(const Predictions& best, float confidence);
 
 class RowMap {
  public:
-  /// @param order tokens in a key, 1 to 3.
+  /// @param order tokens in a key, 1 to 4.
   /// @param max_rows most rows ever held, below 2^24; the least recently written one makes room.
   RowMap(int order, std::size_t max_rows);
 
@@ -140,6 +142,8 @@ class RowMap {
     return i;
   }
 
+  // Longer keys are hashes of three tokens' bits.
+  int key_bits() const noexcept { return kTokenBits * (order_ < 3 ? order_ : 3); }
   void require_key(std::uint64_t key) const;
   void grow();
   void forget_oldest() noexcept;

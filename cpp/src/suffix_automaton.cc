@@ -17,21 +17,25 @@ constexpr int kMostLinks = 1024;
 
 }  // namespace
 
-SuffixAutomaton::SuffixAutomaton(std::size_t max_tokens) : max_tokens_(max_tokens) {
+SuffixAutomaton::SuffixAutomaton(std::size_t max_tokens, std::int32_t count_depth)
+    : max_tokens_(max_tokens), count_depth_(count_depth) {
   if (max_tokens < 2 || max_tokens > (std::size_t{1} << 28)) {
     throw std::invalid_argument("a suffix automaton's max_tokens must lie in [2, 2^28]");
+  }
+  if (count_depth < 0 || count_depth > kMostLinks) {
+    throw std::invalid_argument("a suffix automaton's count_depth must lie in [0, 1024]");
   }
   start_over();
 }
 
 void SuffixAutomaton::start_over() {
   text_.clear();
-  states_.assign(1, State{0, kNone, kNone, kNone, kNone});
+  barriers_.clear();
+  states_.assign(1, State{0, kNone, kNone, kNone, kNone, 0});
   edges_.clear();
   slots_.assign(std::max(kFirstSlots, slots_.size()), kNone);
-  last_ = kRoot;
-  barriers_ = 0;
-  first_match_ = last_match_ = SuffixMatch{};
+  last_ = tail_ = kRoot;
+  last_match_ = SuffixMatch{};
 }
 
 void SuffixAutomaton::append(std::int32_t token) {
@@ -42,7 +46,7 @@ void SuffixAutomaton::append(std::int32_t token) {
 
 void SuffixAutomaton::barrier() {
   if (text_.empty() || text_.back() < 0) return;
-  append_symbol(-1 - barriers_++);
+  append_symbol(-1);
 }
 
 void SuffixAutomaton::extend(std::span<const std::int32_t> tokens, const TokenSet& media) {
@@ -58,9 +62,13 @@ void SuffixAutomaton::extend(std::span<const std::int32_t> tokens, const TokenSe
 void SuffixAutomaton::append_symbol(std::int32_t symbol) {
   if (text_.size() == max_tokens_) rebuild_from_recent_half();
   const auto end = static_cast<std::int32_t>(text_.size());
+  if (symbol < 0) {
+    symbol = -1 - static_cast<std::int32_t>(barriers_.size());  // after the rebuild, which numbers them anew
+    barriers_.push_back(end);
+  }
   text_.push_back(symbol);
 
-  const std::int32_t current = add_state(State{end + 1, kRoot, end, end, kNone});
+  const std::int32_t current = add_state(State{end + 1, kRoot, end, end, kNone, 0});
   std::int32_t from = last_;
   std::int32_t edge = kNone;
   while (from != kNone && (edge = find_edge(from, symbol)) == kNone) {
@@ -87,12 +95,18 @@ void SuffixAutomaton::append_symbol(std::int32_t symbol) {
         edges_[edge].target = clone;
       }
       states_[next].link = states_[current].link = clone;
+      if (tail_ == next && std::min(end, count_depth_) <= length) tail_ = clone;
     }
   }
   last_ = current;
+  if (count_depth_ > 0) {
+    tail_ = edges_[find_edge(tail_, symbol)].target;
+    const std::int32_t kept = std::min(end + 1, count_depth_);
+    while (states_[states_[tail_].link].length >= kept) tail_ = states_[tail_].link;
+    for (std::int32_t s = tail_; s != kRoot; s = states_[s].link) ++states_[s].count;
+  }
 
   const std::int32_t matched = states_[current].link;
-  first_match_ = SuffixMatch{states_[matched].length, states_[matched].first_end};
   last_match_ = SuffixMatch{states_[matched].length, states_[matched].last_end};
   std::int32_t state = matched;
   for (int links = 0; state != kRoot && links < kMostLinks; ++links) {
@@ -115,14 +129,28 @@ void SuffixAutomaton::rebuild_from_recent_half() {
 }
 
 SuffixMatch SuffixAutomaton::match(Occurrence occurrence, std::span<const std::int32_t> extra,
-                                   const TokenSet& media) const {
-  const bool latest = occurrence == Occurrence::latest;
-  if (extra.empty()) return latest ? last_match_ : first_match_;
-  std::int32_t state = last_;
-  std::int32_t length = states_[last_].length;
-  for (const std::int32_t token : extra) {
+                                   const TokenSet& media, std::size_t room) const {
+  if (last_ == kRoot) return SuffixMatch{};
+  const std::int32_t matched = states_[last_].link;
+  SuffixCursor cursor{matched, states_[matched].length};
+  if (!extra.empty()) {
+    cursor = advance(SuffixCursor{last_, states_[last_].length}, extra, media);
+  }
+  if (cursor.length == 0) return SuffixMatch{};
+  if (occurrence == Occurrence::earliest) {
+    return SuffixMatch{cursor.length,
+                       states_[climb(cursor.state, room, extra.size())].first_end};
+  }
+  return extra.empty() ? last_match_ : SuffixMatch{cursor.length, states_[cursor.state].last_end};
+}
+
+SuffixCursor SuffixAutomaton::advance(SuffixCursor cursor, std::span<const std::int32_t> tokens,
+                                      const TokenSet& media, std::int32_t longest) const {
+  require_cursor(cursor);
+  auto [state, length] = cursor;
+  for (const std::int32_t token : tokens) {
     std::int32_t edge = kNone;
-    if (!media.contains(token)) {
+    if (token >= 0 && !media.contains(token)) {
       while ((edge = find_edge(state, token)) == kNone && state != kRoot) {
         state = states_[state].link;
         length = states_[state].length;
@@ -130,9 +158,46 @@ SuffixMatch SuffixAutomaton::match(Occurrence occurrence, std::span<const std::i
     }
     state = edge == kNone ? kRoot : edges_[edge].target;
     length = edge == kNone ? 0 : length + 1;
+    if (length > longest) {
+      length = longest;
+      while (state != kRoot && states_[states_[state].link].length >= length) {
+        state = states_[state].link;
+      }
+    }
   }
-  if (length == 0) return SuffixMatch{};
-  return SuffixMatch{length, latest ? states_[state].last_end : states_[state].first_end};
+  return SuffixCursor{state, length};
+}
+
+SuffixMatch SuffixAutomaton::place(SuffixCursor cursor, Occurrence occurrence,
+                                   std::size_t room) const {
+  require_cursor(cursor);
+  if (cursor.length == 0) return SuffixMatch{};
+  return SuffixMatch{cursor.length, occurrence == Occurrence::latest
+                                        ? states_[cursor.state].last_end
+                                        : states_[climb(cursor.state, room, 0)].first_end};
+}
+
+// The first state on the way up whose earliest occurrence is followed by `room` tokens, `behind` of
+// them behind the text; else the last one below the root.
+std::int32_t SuffixAutomaton::climb(std::int32_t state, std::size_t room,
+                                    std::size_t behind) const noexcept {
+  const auto following = [&](std::int32_t end) {
+    const auto stop = std::upper_bound(barriers_.begin(), barriers_.end(), end);
+    const std::size_t limit =
+        stop == barriers_.end() ? text_.size() + behind : static_cast<std::size_t>(*stop);
+    return limit - static_cast<std::size_t>(end) - 1;
+  };
+  while (following(states_[state].first_end) < room && states_[state].link != kRoot) {
+    state = states_[state].link;
+  }
+  return state;
+}
+
+void SuffixAutomaton::require_cursor(SuffixCursor cursor) const {
+  const bool known = cursor.state >= 0 && static_cast<std::size_t>(cursor.state) < states_.size() &&
+                     cursor.length <= states_[cursor.state].length &&
+                     cursor.length > (cursor.state == kRoot ? -1 : length(link(cursor.state)));
+  if (!known) throw std::invalid_argument("a cursor is none of this suffix automaton's");
 }
 
 std::vector<std::int32_t> SuffixAutomaton::continuation(const SuffixMatch& match,
@@ -190,7 +255,7 @@ void SuffixAutomaton::grow_slots() {
 }
 
 std::size_t SuffixAutomaton::bytes() const noexcept {
-  return sizeof(*this) + text_.capacity() * sizeof(std::int32_t) +
+  return sizeof(*this) + (text_.capacity() + barriers_.capacity()) * sizeof(std::int32_t) +
          states_.capacity() * sizeof(State) + edges_.capacity() * sizeof(Edge) +
          slots_.capacity() * sizeof(std::int32_t);
 }
@@ -237,6 +302,34 @@ std::string SuffixAutomaton::check_integrity() const {
     }
     if (find_edge(edge.state, edge.symbol) != static_cast<std::int32_t>(e)) {
       return "an edge cannot be found by its symbol";
+    }
+  }
+  for (std::size_t b = 0; b < barriers_.size(); ++b) {
+    if (static_cast<std::size_t>(barriers_[b]) >= text_.size() ||
+        text_[static_cast<std::size_t>(barriers_[b])] != -1 - static_cast<std::int32_t>(b)) {
+      return "a barrier is not where it is listed";
+    }
+  }
+  return count_depth_ > 0 ? check_counts() : "";
+}
+
+// Substrings of a state that is no prefix of the text end where the longer ones that they end do;
+// one that is a prefix has one end more.
+std::string SuffixAutomaton::check_counts() const {
+  std::vector<std::int32_t> ends(states_.size(), 0);
+  for (std::size_t s = 1; s < states_.size(); ++s) {
+    const State& state = states_[s];
+    ends[static_cast<std::size_t>(state.link)] += state.count;
+    if (state.first_end + 1 == state.length) ++ends[s];
+  }
+  const auto kept = std::min(static_cast<std::int32_t>(text_.size()), count_depth_);
+  const bool tail = states_[tail_].length >= kept &&
+                    (tail_ == kRoot || states_[states_[tail_].link].length < kept);
+  if (!tail) return "the tail is not the text's last symbols";
+  for (std::size_t s = 1; s < states_.size(); ++s) {
+    const State& state = states_[s];
+    if (state.length < count_depth_ && state.count != ends[s]) {
+      return "a count is not its number of ends";
     }
   }
   return "";

@@ -46,6 +46,31 @@ void media_are_barriers() {
   CHECK(automaton.continuation({2, 1}, 9, {}, kMedia).empty());
 }
 
+void a_reader_of_another_text_is_followed() {
+  const auto automaton = text({1, 2, 3, 9, 2, 3, 4});
+  const TokenSet none(10, {});
+  auto cursor = automaton.advance({}, std::vector<std::int32_t>{7, 1, 2, 3}, none);
+  CHECK(cursor.length == 3);
+  CHECK(is(automaton.place(cursor, Occurrence::earliest), 3, 2));
+  CHECK(is(automaton.place(cursor, Occurrence::earliest, 1), 3, 2));  // no shorter one has more
+  cursor = automaton.advance(cursor, std::vector<std::int32_t>{4}, none);
+  CHECK(is(automaton.place(cursor, Occurrence::latest), 3, 6));
+  cursor = automaton.advance(cursor, std::vector<std::int32_t>{9}, kMedia);
+  CHECK(is(automaton.place(cursor, Occurrence::latest), 0, -1));
+  CHECK_REFUSED(automaton.advance({1, 7}, {}, none));
+}
+
+void occurrences_are_counted() {
+  std::mt19937 random(2);
+  SuffixAutomaton automaton(64, 5);
+  for (int i = 0; i < 2000; ++i) {
+    if (random() % 20 == 0) automaton.barrier();
+    automaton.append(static_cast<std::int32_t>(random() % 3));
+    CHECK(automaton.check_integrity().empty());
+  }
+  CHECK_REFUSED(SuffixAutomaton(8, -1));
+}
+
 void long_text_keeps_its_recent_half() {
   std::mt19937 random(1);
   SuffixAutomaton automaton(64);
@@ -69,6 +94,8 @@ int main() {
   the_longest_earlier_match_is_found();
   tokens_from_outside_are_matched_in_place();
   media_are_barriers();
+  a_reader_of_another_text_is_followed();
+  occurrences_are_counted();
   long_text_keeps_its_recent_half();
   wrong_calls_are_refused();
 }

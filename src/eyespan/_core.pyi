@@ -82,7 +82,7 @@ class RowMap:
         """The first broken rule, or ''."""
 
 def pack_key(tokens: Sequence[int]) -> int:
-    """The 64-bit key of 1 to 3 tokens, the newest last."""
+    """The 64-bit key of 1 to 4 tokens, the newest last."""
 
 class Fusion(enum.Enum):
     """How the rows that answer one context are weighted."""
@@ -130,7 +130,15 @@ def token_recycling_shape() -> list[int]:
 class Memory:
     """The maps of one request: a shared U, its own C and G or None."""
 
-    def __init__(self, u: RowMap, c: RowMap | None = None, g: RowMap | None = None) -> None: ...
+    def __init__(
+        self,
+        u: RowMap,
+        c: RowMap | None = None,
+        g: RowMap | None = None,
+        fourth: RowMap | None = None,
+    ) -> None:
+        """With a map of order 4, rows can be chosen (fusion backoff or gate) but not mixed."""
+
     def seed(
         self,
         prompt: NDArray[numpy.int32],
@@ -156,7 +164,7 @@ class Memory:
     ) -> None:
         """Every node of a packed tree writes its row [n, K] under its own path context; the
         first occurrence of a key wins. `history` was committed before the root, oldest
-        first; its last two tokens count.
+        first; its last three tokens count.
         """
 
     def has_row(self, history: NDArray[numpy.int32], media: TokenSet) -> bool:
@@ -178,7 +186,7 @@ class Memory:
         NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.float32], NDArray[numpy.int32]
     ]:
         """(tokens, parents, scores, origins), each [n], of a draft tree after `history`,
-        whose last three tokens count, the root being the newest. A parent comes before its
+        whose last four tokens count, the root being the newest. A parent comes before its
         children, -1 hangs from the root; origin 1 marks nodes that only the continuation
         proposed. `fallback` rows [r, K], at most three, stand in at the root when no map
         answers there.
@@ -208,18 +216,25 @@ class SuffixAutomaton:
     barriers that no match crosses.
     """
 
-    def __init__(self, *, max_tokens: int) -> None:
-        """At `max_tokens` the most recent half is kept."""
+    def __init__(self, *, max_tokens: int, count_depth: int = 0) -> None:
+        """At `max_tokens` the most recent half is kept. Occurrences of substrings of at most
+        `count_depth` tokens are counted.
+        """
 
     def __len__(self) -> int: ...
     @property
     def max_tokens(self) -> int: ...
+    @property
+    def count_depth(self) -> int: ...
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
 
     def append(self, token: int) -> None:
         """Appends one text token."""
+
+    def clear(self) -> None:
+        """Forgets the text."""
 
     def barrier(self) -> None:
         """No match or continuation crosses this place."""
@@ -233,10 +248,29 @@ class SuffixAutomaton:
         *,
         extra: NDArray[numpy.int32] | None = None,
         media: TokenSet | None = None,
+        room: int = 0,
     ) -> tuple[int, int]:
         """(length, position of its last token) of the longest suffix seen before, (0, -1)
-        for none; as if `extra` had been appended, which it is not.
+        for none; as if `extra` had been appended, which it is not. With fewer than `room`
+        tokens behind the earliest occurrence, that of a shorter suffix is taken.
         """
+
+    def advance(
+        self,
+        state: int,
+        length: int,
+        tokens: NDArray[numpy.int32],
+        *,
+        media: TokenSet | None = None,
+    ) -> tuple[int, int]:
+        """The cursor (state, length of the match) of a reader of some other text, `tokens`
+        further on; (0, 0) has read nothing. Good until the next append.
+        """
+
+    def place(
+        self, state: int, length: int, occurrence: Occurrence = Occurrence.latest, *, room: int = 0
+    ) -> tuple[int, int]:
+        """Where a cursor's match occurred, as `match` says it."""
 
     def continuation(
         self,
@@ -251,3 +285,89 @@ class SuffixAutomaton:
 
     def check_integrity(self) -> str:
         """The first broken rule, or ''."""
+
+class SuffixRules:
+    """Rules of a SuffixDecoding guess; immutable."""
+
+    def __init__(
+        self,
+        *,
+        max_factor: float = 1.0,
+        max_offset: float = 0.0,
+        min_prob: float = 0.1,
+        max_depth: int = 24,
+        tree: bool = True,
+    ) -> None: ...
+
+def guess_suffix(
+    text: SuffixAutomaton,
+    context: NDArray[numpy.int32],
+    rules: SuffixRules,
+    media: TokenSet,
+    eos: TokenSet,
+    budget: int,
+) -> tuple[tuple[NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.float32]], float, int]:
+    """((tokens, parents, scores), score, tokens matched): the continuations of the context's
+    end that followed it in `text`, by how often they did, at most `budget` nodes; the score
+    is the number of tokens expected to be accepted. `text` must count to `max_depth`.
+    """
+
+class WindowTrie:
+    """For every token, the counted windows of what followed it."""
+
+    def __init__(
+        self, *, depth: int, max_nodes: int, trie_nodes: int = 512, touched_tries: int = 1024
+    ) -> None:
+        """`depth` tokens after the first of a window. Tries of more than `trie_nodes` nodes are
+        squeezed at a request's end once `touched_tries` of them grew, all of them when
+        `max_nodes` would be passed.
+        """
+
+    def __len__(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def max_nodes(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+
+    def add_windows(
+        self, tokens: NDArray[numpy.int32], starts: int, media: TokenSet, eos: TokenSet
+    ) -> None:
+        """Counts the windows that begin at the first `starts` tokens; none holds a media or an
+        end id.
+        """
+
+    def end_request(self) -> None:
+        """Once enough tries were touched, those over the limit lose nodes that count at most 1
+        and halve the other counts.
+        """
+
+    def count(self, window: Sequence[int]) -> float:
+        """How often a window was counted, squeezes taken off; 0 for none."""
+
+    def clear(self) -> None:
+        """Forgets all windows."""
+
+    def check_integrity(self) -> str:
+        """The first broken rule, or ''."""
+
+class LookaheadRules:
+    """Rules of a Lookahead draft; immutable."""
+
+    def __init__(
+        self, *, nodes: int = 64, depth: int = 12, output_weight: float = 0.0001
+    ) -> None: ...
+
+def lookahead(
+    input: WindowTrie,
+    output: WindowTrie,
+    query: NDArray[numpy.int32],
+    rules: LookaheadRules,
+    media: TokenSet,
+    budget: int,
+) -> tuple[NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.float32]]:
+    """(tokens, parents, scores) of what followed `query` in the prompt's windows and in those
+    of answers, at most `budget` nodes, depth-first.
+    """

@@ -18,7 +18,7 @@ import typer
 
 from eyespan import __version__
 from eyespan.errors import EyespanError
-from eyespan.verbs import demo, doctor, generate, inspect, verify
+from eyespan.verbs import bench, corpus, demo, diagnose, doctor, generate, inspect, replay, verify
 
 app = typer.Typer(
     name="eyespan",
@@ -34,6 +34,10 @@ app.command(epilog=verify.EPILOG)(verify.verify)
 app.command(epilog=inspect.EPILOG)(inspect.inspect)
 app.command(epilog=doctor.EPILOG)(doctor.doctor)
 app.command(epilog=demo.EPILOG)(demo.demo)
+app.add_typer(corpus.app)
+app.add_typer(bench.bench)
+app.command(epilog=replay.EPILOG)(replay.replay)
+app.add_typer(diagnose.app)
 
 
 @app.callback(invoke_without_command=True)

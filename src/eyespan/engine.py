@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from eyespan._core import pack
-from eyespan.drafters.base import Ask, Drafter
+from eyespan.drafters.base import Ask, Drafter, Gate
 from eyespan.policy import Policy
 from eyespan.sequence import Running, sources_of
 from eyespan.target.base import Prompt, Target
-from eyespan.types import DraftTree, PackedTree, Step, empty_ints
+from eyespan.types import DraftTree, PackedTree, Step, TargetOut, empty_ints
 from eyespan.verify import verify
 
 log = logging.getLogger("eyespan")
@@ -34,6 +34,7 @@ class Decoder:
     def __init__(self, target: Target, drafter: Drafter, policy: Policy) -> None:
         self.target, self.drafter, self.policy = target, drafter, policy
         self._vocab_size = target.info.vocab_size
+        self._gate = drafter if isinstance(drafter, Gate) else None
 
     def start(self, running: Running, prompt: Prompt) -> None:
         """Read the prompt, commit the first token, open the drafter's session."""
@@ -66,6 +67,7 @@ class Decoder:
                 tree,
                 choose=lambda node, r=running, o=out: r.choose(o.row_ids[node], o.logits[node]),  # type: ignore[misc]
                 emit=lambda token, node, r=running, s=sources: r.emit(token, s[node]),  # type: ignore[misc]
+                accept=self._accepts(running, out),
             )
             clock.lap("verify")
             # 4 commit; the newest token is no part of the cache, as in plain decoding
@@ -119,6 +121,14 @@ class Decoder:
         if reason is not None:
             running.counters.plain(reason)
         return cut, tree, sources
+
+    def _accepts(self, running: Running, out: TargetOut) -> bool:
+        """Whether right guesses count; all do, unless the drafter gates its own."""
+        try:
+            return self._gate is None or running.session is None or self._gate.passes(out)
+        except Exception:
+            self._switch_off(running)
+            return True
 
     def _refresh(self, running: Running, step: Step, clock: Clock) -> None:
         """Let the session and the policy learn from what was committed."""

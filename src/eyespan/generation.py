@@ -14,7 +14,7 @@ from eyespan.budget import Budget
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
 from eyespan.drafters import make_drafter
-from eyespan.drafters.base import Drafter
+from eyespan.drafters.base import Bound, Drafter
 from eyespan.engine import Decoder
 from eyespan.errors import ConfigError, ContextError
 from eyespan.grammar import Grammars, check_format
@@ -92,6 +92,8 @@ class Engine:
             if isinstance(drafter, str)
             else drafter
         )
+        if isinstance(self.drafter, Bound):
+            self.drafter.bind(target)
         policy = Policy(budget, self.drafter)
         if policy.ask > 0:
             self_test(target)

@@ -111,7 +111,7 @@ class TraceRecord(Observer):
             {
                 "type": "prefill",
                 "id": running.request.id,
-                "rows": [[int(at), ids.tolist(), _floats(logits)] for at, ids, logits in rows],
+                "rows": [[int(at), ids.tolist(), json_floats(logits)] for at, ids, logits in rows],
                 "next": int(running.output_ids[0]),
             }
         )
@@ -146,7 +146,7 @@ class TraceRecord(Observer):
         }
         if self._rows:
             line["row_ids"] = step.out.row_ids.tolist()
-            line["row_logits"] = [_floats(row) for row in step.out.row_logits]
+            line["row_logits"] = [json_floats(row) for row in step.out.row_logits]
         if verdict.cut is not None:
             line["cut"] = verdict.cut
         self._lines.append(line)
@@ -168,7 +168,7 @@ class TraceRecord(Observer):
         }
 
 
-def _floats(values: Any) -> list[float | None]:
+def json_floats(values: Any) -> list[float | None]:
     """JSON has no infinity: padding of short rows becomes null."""
     return [float(value) if value > float("-inf") else None for value in values]
 

@@ -67,7 +67,8 @@ class Needs:
         prompt_rows: rows of the prompt: "none", "first" (the first occurrence of every text
             token) or "all" (every text position).
         hidden_layers: layers whose states a draft head reads.
-        visual_attention: attention mass that falls on media positions.
+        visual_attention: the share of the last layer's attention, mean over heads, that falls on
+            pictures: of the root at every step, of the last prompt token in the prefill.
         visual_tokens: the projected visual tokens that enter the language model.
     """
 

@@ -25,13 +25,14 @@ Emit = Callable[[int, int], "Cut | None"]
 """(token, packed node that guessed it or -1) -> why generation ends with this token, or None."""
 
 
-def verify(tree: PackedTree, choose: Choose, emit: Emit) -> Verdict:
+def verify(tree: PackedTree, choose: Choose, emit: Emit, *, accept: bool = True) -> Verdict:
     """Find the accepted path and the target's token after it, cut exactly where an answer ends.
 
     Args:
         tree: what was packed; only tokens and parents are read, never a score.
         choose: the target's draw.
         emit: told every committed token, in order; its answer ends the walk.
+        accept: False ignores every guess, right ones too, as if the step had been a plain one.
 
     Returns:
         The verdict. When the last committed token was itself a guess and ended the answer,
@@ -42,7 +43,7 @@ def verify(tree: PackedTree, choose: Choose, emit: Emit) -> Verdict:
     node = 0
     while True:
         token = choose(node)
-        child = _child(tree, node, token)
+        child = _child(tree, node, token) if accept else -1
         tokens.append(token)
         if child > 0:
             path.append(child)

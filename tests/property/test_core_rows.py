@@ -200,7 +200,7 @@ def test_malformed_calls_are_refused() -> None:
     with pytest.raises(ValueError, match="order 2, got 1"):
         _core.Memory(u, u)
     with pytest.raises(ValueError, match="order"):
-        _core.RowMap(order=4, max_rows=4)
+        _core.RowMap(order=5, max_rows=4)
     with pytest.raises(ValueError, match="max_rows"):
         _core.RowMap(order=1, max_rows=0)
     with pytest.raises(ValueError, match=r"2\^21"):

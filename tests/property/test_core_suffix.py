@@ -27,13 +27,14 @@ def test_every_match_is_brute_forces(text: list[int], max_tokens: int, most: int
     core, reference = _core.SuffixAutomaton(max_tokens=max_tokens), SuffixText(max_tokens)
     for token in text:
         for occurrence in OCCURRENCES:
-            found = core.match(occurrence, extra=ints([token]), media=MEDIA_SET)
-            assert found == reference.match(occurrence.name, [token], MEDIA)
+            found = core.match(occurrence, extra=ints([token]), media=MEDIA_SET, room=most)
+            assert found == reference.match(occurrence.name, [token], MEDIA, most)
         core.extend(ints([token]), MEDIA_SET)
         reference.extend([token], MEDIA)
         assert core.check_integrity() == ""
         assert len(core) == len(reference.text)
         for occurrence in OCCURRENCES:
+            assert core.match(occurrence, room=most) == reference.match(occurrence.name, room=most)
             found = core.match(occurrence)
             assert found == reference.match(occurrence.name)
             after = core.continuation(*found, most).tolist()
@@ -56,6 +57,33 @@ def test_tokens_from_outside_are_matched_and_change_nothing(
         after = core.continuation(*found, 6, extra=ints(extra), media=MEDIA_SET).tolist()
         assert after == reference.continuation(*found, 6, extra, MEDIA)
     assert (core.match(), len(core), core.nbytes) == before
+
+
+@settings(deadline=None)
+@given(text=symbols, other=symbols)
+def test_a_reader_of_another_text_finds_its_end(text: list[int], other: list[int]) -> None:
+    core, reference = _core.SuffixAutomaton(max_tokens=99), SuffixText(99)
+    core.extend(ints(text), MEDIA_SET)
+    reference.extend(text, MEDIA)
+    state, length = 0, 0
+    for at, token in enumerate(other):
+        state, length = core.advance(state, length, ints([token]), media=MEDIA_SET)
+        expected = reference.read(other[: at + 1], MEDIA)
+        assert length == expected[0]
+        assert core.place(state, length, _core.Occurrence.earliest) == (length, expected[1])
+        assert core.place(state, length, _core.Occurrence.latest) == (length, expected[2])
+    assert core.advance(0, 0, ints(other), media=MEDIA_SET) == (state, length)
+
+
+def test_room_is_found_behind_an_earlier_shorter_match() -> None:
+    """SAM-Decoding climbs to a suffix that enough tokens follow; the length stays the match's."""
+    core = _core.SuffixAutomaton(max_tokens=99)
+    core.extend(ints([5, 9, 9, 9, 7, 1, 5, 2, 7, 1, 5]), _core.TokenSet(99, []))
+    assert core.match(_core.Occurrence.earliest) == (3, 6)
+    assert core.match(_core.Occurrence.earliest, room=4) == (3, 6)
+    assert core.match(_core.Occurrence.earliest, room=5) == (3, 0)  # the suffix [5] alone
+    assert core.match(_core.Occurrence.earliest, room=50) == (3, 0)
+    assert core.match(_core.Occurrence.latest, room=50) == (3, 6)
 
 
 def test_repeated_spans_are_continued_not_skipped() -> None:
@@ -111,6 +139,13 @@ def test_wrong_calls_are_refused() -> None:
         core.append(-1)
     with pytest.raises(ValueError, match="inside the text"):
         core.continuation(1, 0, 4)
+    with pytest.raises(ValueError, match="count_depth"):
+        _core.SuffixAutomaton(max_tokens=9, count_depth=-1)
+    for cursor in [(0, 1), (1, 0), (-1, 0), (5, 0)]:
+        with pytest.raises(ValueError, match="none of this suffix automaton's"):
+            core.advance(*cursor, ints([1]))
+        with pytest.raises(ValueError, match="none of this suffix automaton's"):
+            core.place(*cursor)
     assert core.match() == (0, -1)
 
 

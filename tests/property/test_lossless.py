@@ -12,26 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyespan.budget import CostCurve
-from eyespan.drafters import DRAFTERS, make_drafter
-from eyespan.drafters.base import Ask, Drafter
+from eyespan.drafters import DRAFTERS
+from eyespan.drafters.base import Ask
 from eyespan.draw import Chooser, History, by_position, from_stream, new_generator
 from eyespan.engine import Decoder
 from eyespan.policy import Policy
 from eyespan.sequence import Running
 from eyespan.types import Cut, DraftTree, Request
-from tests.toy_drafters import Broken, Oracle, RandomDrafter
+from tests.toy_drafters import Broken, Oracle, RandomDrafter, drafter_for
 from tests.toys import ToyTarget, toy_row
 
 CURVE = CostCurve(sizes=(1, 2, 16, 64), ms=(10.0, 11.0, 14.0, 30.0))
 EVERY = [*DRAFTERS, "random", "oracle"]
-
-
-def drafter_for(name: str, target: ToyTarget, seed: int = 0) -> Drafter:
-    if name == "random":
-        return RandomDrafter(target.vocab, seed)
-    if name == "oracle":
-        return Oracle(target)
-    return make_drafter(name, vocab_size=target.vocab)
 
 
 def request_for(target: ToyTarget, prompt: Sequence[int], limit: int, name: str = "a") -> Request:

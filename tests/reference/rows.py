@@ -75,27 +75,29 @@ class RowMap:
 
 
 def text_before(history: Sequence[int], media: frozenset[int]) -> tuple[int, ...]:
-    """The last three text tokens at most; media break the text."""
+    """The last four text tokens at most; media break the text."""
     known: list[int] = []
     for token in reversed(history):
-        if token in media or len(known) == 3:
+        if token in media or len(known) == 4:
             break
         known.insert(0, token)
     return tuple(known)
 
 
 def keys_of(history: Sequence[int], media: frozenset[int]) -> Iterator[tuple[int, ...]]:
-    """The keys of a history, of order 1, 2, 3 as far as its text goes."""
+    """The keys of a history, of order 1 to 4 as far as its text goes."""
     known = text_before(history, media)
     for order in range(1, len(known) + 1):
         yield known[-order:]
 
 
 class Memory:
-    """U, C and G; C and G may be missing."""
+    """U, C, G and a map of order 4; all but U may be missing."""
 
-    def __init__(self, u: RowMap, c: RowMap | None, g: RowMap | None) -> None:
-        self.maps = [m for m in (u, c, g) if m is not None]
+    def __init__(
+        self, u: RowMap, c: RowMap | None, g: RowMap | None, fourth: RowMap | None = None
+    ) -> None:
+        self.maps = [m for m in (u, c, g, fourth) if m is not None]
 
     def _write(
         self, history: Sequence[int], row: Row | None, media: frozenset[int], highest: int
@@ -115,12 +117,12 @@ class Memory:
         *,
         contexts: bool = False,
     ) -> None:
-        """The first occurrence of each text token writes U (and C, G with `contexts`)."""
+        """The first occurrence of each text token writes U (longer keys with `contexts`)."""
         for each in self.maps:
             each.begin_pass()
         for position, ids, logits in rows:
             self._write(
-                prompt[: position + 1], make_row(ids, logits), media, highest=3 if contexts else 1
+                prompt[: position + 1], make_row(ids, logits), media, highest=4 if contexts else 1
             )
 
     def refresh(
@@ -137,7 +139,7 @@ class Memory:
         paths: list[list[int]] = []
         for token, parent, (ids, logits) in zip(tokens, parents, rows, strict=True):
             paths.append([*(history if parent < 0 else paths[parent]), token])
-            self._write(paths[-1], make_row(ids, logits), media, highest=3)
+            self._write(paths[-1], make_row(ids, logits), media, highest=4)
 
     def find(self, history: Sequence[int], media: frozenset[int]) -> list[Row]:
         """The available rows, most specific first."""

@@ -1,6 +1,4 @@
-"""The tables of the demo's set: rows name real options, tokens are classed by what tells them,
-speeds are medians over requests.
-"""
+"""RECAP's parts on the demo's set: rows name options, tokens are classed by what tells them."""
 
 from __future__ import annotations
 
@@ -8,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from eyespan.bench import recap_table, speed_table
-from eyespan.bench.clock import Race, Timed
+from eyespan.bench import recap_table
 from eyespan.bench.held_out import asks
 from eyespan.bench.manifest import manifest
 from eyespan.demo import KINDS
 from eyespan.drafters import make_drafter
 from eyespan.generation import Engine
 from eyespan.testing import tiny_target
-from eyespan.types import Generation
 
 
 @pytest.mark.parametrize("name", recap_table.ROWS)
@@ -69,41 +65,6 @@ def test_a_dialog_asks_on_with_the_true_answers_as_history() -> None:
         parts = [part for message in ask.messages[::2] for part in message["content"]]
         assert [part["type"] for part in parts] == ["image", *["text"] * (number + 1)]
     assert dialog[1].messages[1]["content"] == dialog[0].turn.answer
-
-
-def answer(forwards: int) -> Timed:
-    result = Generation(
-        text="", token_ids=(1, 2, 3, 4), finish="eos", forwards=forwards, drafted=0, accepted=0
-    )
-    return Timed(result.token_ids, 1.0, result)
-
-
-def race(auto: float, *, noise: float = 1.0) -> Race:
-    answers = {"plain": answer(4), "auto": answer(2), "fixed": answer(1), "noise": answer(4)}
-    seconds = {"plain": (1.0,), "auto": (1.0 / auto,), "fixed": (0.5,), "noise": (1.0 / noise,)}
-    return Race("plain", answers, seconds)
-
-
-def test_a_row_has_medians_over_requests() -> None:
-    row = speed_table.summarise([race(1.0), race(2.0), race(4.0, noise=1.1)])
-    assert row["requests"] == 3
-    assert row["S_auto"] == pytest.approx(2.0)
-    assert row["S_auto_p10"] == pytest.approx(1.2)
-    assert row["noise"] == pytest.approx(1.0)
-    assert row["tau_auto"] == 2.0
-    assert row["tau_fixed"] == 4.0
-    assert row["S_auto_stock"] is None, "stock did not run"
-    assert row["different"] == []
-    assert "| receipt | 3 | 2.00 | 2.00 | 1.20 | - |" in speed_table.table({"receipt": row})
-
-
-def test_a_side_with_another_answer_is_named_and_has_no_speed() -> None:
-    one = race(2.0)
-    wrong = Race("plain", one.answers, {name: one.seconds[name] for name in ("plain", "noise")})
-    row = speed_table.summarise([wrong])
-    assert row["S_auto"] is None
-    assert row["different"] == ["auto", "fixed"]
-    assert "auto, fixed DIFFERENT" in speed_table.table({"receipt": row})
 
 
 def test_a_number_has_a_birth_certificate() -> None:

@@ -15,7 +15,8 @@ PACKAGE = Path(__file__).parents[2] / "src" / "eyespan"
 
 LAYERS = {
     "types": 0, "errors": 0, "_core": 0,
-    "artifacts": 1, "target": 1, "verify": 1, "budget": 1, "text": 1, "sampling": 1, "grammar": 1,
+    "config": 1, "artifacts": 1, "target": 1, "verify": 1, "budget": 1, "text": 1, "sampling": 1,
+    "grammar": 1, "scopes": 1, "corpus": 1,
     "drafters": 2, "cost": 2,
     "sequence": 3, "policy": 3, "engine": 3, "draw": 3, "strict": 3, "choosing": 3,
     "trace": 4, "stream": 4, "async_stream": 4, "generation": 4, "dropin": 4, "dropin_call": 4,
@@ -24,7 +25,10 @@ LAYERS = {
     "__main__": 6, "__init__": 6,
 }  # fmt: skip
 MAY_IMPORT_TRANSFORMERS = {"target", "generation", "train", "demo", "testing"}
-MAY_TAKE_DRAFTERS_BY_NAME = {"hybrid", "viskip"}
+MAY_TAKE_DRAFTERS_BY_NAME = {
+    "hybrid", "viskip",
+    "sam",  # short matches are left to a tree drafter of the user's choice
+}  # fmt: skip
 LONGEST_FILE = 600
 
 

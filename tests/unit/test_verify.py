@@ -76,3 +76,9 @@ def test_a_cut_on_a_guess_ends_the_text_there_and_draws_no_more() -> None:
 def test_a_cut_on_the_targets_own_token_reports_it() -> None:
     packed = tree([5, 7], [-1, 0])
     assert walk(packed, {0: 7, 1: 2}, {2: "length"}) == ([1], [7, 2], 2, "length", [0, 1])
+
+
+def test_guesses_that_may_not_count_are_not_there() -> None:
+    packed = tree([5, 7, 9], [-1, 0, 1])
+    verdict = verify(packed, lambda node: 7, lambda token, node: None, accept=False)
+    assert (verdict.path.tolist(), verdict.tokens, verdict.next) == ([], (7,), 7)

@@ -4,7 +4,8 @@ within one round.
 A machine that slows down then slows both sides of a ratio. Answers are compared by ids before any
 time is looked at: a side that wrote something else has no speed. Seconds run from the prepared
 prompt to the last token (prefill and decoding); reading pictures and tokenising are the same work
-on every side and left out.
+on every side and left out. `race` is for one question; `runner.py` takes the same turns over whole
+sets of inputs.
 """
 
 from __future__ import annotations
@@ -87,13 +88,9 @@ def race(sides: Mapping[str, Side], *, rounds: int, warm_up: bool = True) -> Rac
     baseline = next(iter(sides))
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     wrong = {name for name in first if first[name].token_ids != first[baseline].token_ids}
-    with _own_garbage_only():
+    with own_garbage_only():
         for _ in range(rounds):
-            turn = {}
-            for name, side in sides.items():
-                if name not in wrong:
-                    gc.collect()
-                    turn[name] = side()
+            turn = {name: take_turn(side) for name, side in sides.items() if name not in wrong}
             for name, timed in turn.items():
                 first.setdefault(name, timed)
                 if timed.token_ids != turn[baseline].token_ids:
@@ -103,8 +100,14 @@ def race(sides: Mapping[str, Side], *, rounds: int, warm_up: bool = True) -> Rac
     return Race(baseline, first, kept)
 
 
+def take_turn(side: Side) -> Timed:
+    """One turn that pays for no other side's garbage; within `own_garbage_only`."""
+    gc.collect()
+    return side()
+
+
 @contextmanager
-def _own_garbage_only() -> Iterator[None]:
+def own_garbage_only() -> Iterator[None]:
     """Let nobody pay for another side's garbage: what lives now is left out of collections, which
     makes the one before each turn cheap.
     """

@@ -25,10 +25,11 @@ def held_out(count: int = 240, seed: int = HELD_OUT_SEED) -> Iterator[Sample]:
     has one turn with a long answer.
     """
     for index in range(count):
-        yield _held_out_sample(index, seed)
+        yield held_out_sample(index, seed)
 
 
-def _held_out_sample(index: int, seed: int) -> Sample:
+def held_out_sample(index: int, seed: int = HELD_OUT_SEED) -> Sample:
+    """Sample `index` of `held_out`."""
     rng = random.Random(f"eyespan-demo/held-out/{seed}/{index}")
     kind = KINDS[index % len(KINDS)]
     names = tuple(SUBJECTS)

@@ -11,8 +11,17 @@ from eyespan.drafters.base import Drafter
 from eyespan.errors import unknown_name
 
 DRAFTERS: dict[str, str] = {
+    "draft_model": "eyespan.drafters.draft_model:DraftModel",
+    "lookahead": "eyespan.drafters.lookahead:Lookahead",
     "none": "eyespan.drafters.none:NoDrafter",
+    "prompt_lookup": "eyespan.drafters.prompt_lookup:PromptLookup",
     "recap": "eyespan.drafters.recap:Recap",
+    "sam": "eyespan.drafters.sam:Sam",
+    "stand": "eyespan.drafters.stand:Stand",
+    "suffix": "eyespan.drafters.suffix:Suffix",
+    "token_recycling": "eyespan.drafters.token_recycling:TokenRecycling",
+    "tree_recycling": "eyespan.drafters.tree_recycling:TreeRecycling",
+    "viskip": "eyespan.drafters.viskip:ViSkip",
 }
 
 

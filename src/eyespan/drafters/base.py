@@ -5,9 +5,12 @@ cross-request memory); a *session* is one request's private view of it. Dropping
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from eyespan.types import DraftTree, Ints, Needs, Prefill, Request, Step
+from eyespan.types import DraftTree, Ints, Needs, Prefill, Request, Step, TargetOut
+
+if TYPE_CHECKING:
+    from eyespan.target.base import Target
 
 
 class Session(Protocol):
@@ -69,4 +72,28 @@ class Drafter(Protocol):
 
     def reset(self) -> None:
         """Forget everything shared between requests."""
+        ...
+
+
+@runtime_checkable
+class Gate(Protocol):
+    """A drafter that looks at a verified pass before its guesses may count (ViSkip)."""
+
+    def passes(self, out: TargetOut) -> bool:
+        """Whether the guesses of this pass count; if not, the step is a plain one. Losing right
+        guesses costs time and, like everything a drafter does, never changes a word.
+        """
+        ...
+
+
+@runtime_checkable
+class Bound(Protocol):
+    """A drafter with a model of its own, which has to fit the target."""
+
+    def bind(self, target: Target) -> None:
+        """Get to know the target, once, before the first request; load what is missing.
+
+        Raises:
+            ConfigError, InputError, UnsupportedTarget: the two do not fit.
+        """
         ...

@@ -255,6 +255,13 @@ class Recap:
         self._scopes.clear()
         self._last.clear()
 
+    def state_bytes(self) -> int:
+        """Bytes of everything that outlives a request: U of every scope, contexts kept for a
+        conversation's next turn.
+        """
+        kept = [m for last in self._last.values() for m in (last.c, last.g) if m is not None]
+        return sum(rows.nbytes for rows in (*self._scopes.values(), *kept))
+
     def new_task(self) -> None:
         """A task boundary: forgets what `persist="task"` keeps within a task (appendix D)."""
         if self.config.persist == "task":
@@ -364,6 +371,7 @@ class RecapSession:
             self._media,
             contexts=config.seed_context,
         )
+        self._contexts = [rows for rows in (c, g) if rows is not None]
         self._text = _core.SuffixAutomaton(max_tokens=config.max_suffix_tokens)
         self._indexed = 0  # tokens of the prefix that are in the automaton
         if config.suffix_tokens:
@@ -405,6 +413,10 @@ class RecapSession:
             self._index(np.array(step.verdict.tokens, np.int32))
         if self._fallback is not None:
             self._fallback.observe(step)
+
+    def state_bytes(self) -> int:
+        """Bytes of the request's own memory: C, G and the suffix automaton."""
+        return sum(rows.nbytes for rows in self._contexts) + self._text.nbytes
 
     def _index(self, tokens: Ints) -> None:
         self._text.extend(tokens, self._media)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
 import torch
 
 from eyespan.target import cache as caches
+from eyespan.target.attention import last_layer_modules, row_watched, unseen
 from eyespan.target.base import Message, Prompt, SequenceState, TargetInfo
 from eyespan.target.capabilities import Capabilities, check_unchanged, inspect_model
-from eyespan.target.extras import check_needs, hidden_states
+from eyespan.target.extras import hidden_states
 from eyespan.target.families import family_of
 from eyespan.target.images import Picture, open_pictures
 from eyespan.target.inputs import PromptMaker
-from eyespan.target.media import eos_ids_of, media_ids_of
+from eyespan.target.media import eos_ids_of, media_ids_of, picture_ids_of
 from eyespan.target.prefill import read_prompt
 from eyespan.target.rows import top_rows
 from eyespan.target.tree_forward import forward_tree
@@ -75,8 +78,14 @@ class HuggingFaceTarget:
             attention=found.attention,
             masks="explicit" if found.full_attention else "hook",
         )
+        self._picture_ids = picture_ids_of(model.config)
         self._prompts = PromptMaker(model, self.processor, self._family, self.info, found.device)
         self._probe()
+
+    @cached_property
+    def _last_layer(self) -> tuple[torch.nn.Module, ...]:
+        """Where attention is looked at; found when somebody asks first."""
+        return last_layer_modules(self.model, self._capabilities.layers)
 
     def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
         """Turn text or a chat and its pictures into model inputs.
@@ -110,8 +119,13 @@ class HuggingFaceTarget:
 
     @torch.no_grad()
     def prefill(self, prompt: Prompt, needs: Needs) -> tuple[SequenceState, Prefill]:
-        """Read the prompt once (see `prefill.py`)."""
-        check_needs(needs, self.info.name)
+        """Read the prompt once (see `prefill.py`).
+
+        Raises:
+            UnsupportedTarget: attention was asked for and cannot be seen, or the model was changed.
+        """
+        if needs.visual_attention and not self._last_layer:
+            raise unseen(self.info.name)
         check_unchanged(self.model, self._capabilities, self.info.name)
         return read_prompt(
             self.model,
@@ -119,6 +133,8 @@ class HuggingFaceTarget:
             prompt,
             needs,
             media_ids=self.info.media_ids,
+            picture_ids=self._picture_ids,
+            last_layer=self._last_layer if needs.visual_attention else (),
             token_kinds=self._family.token_kinds,
         )
 
@@ -131,26 +147,58 @@ class HuggingFaceTarget:
         Args:
             states: sequences, each kept since its last forward.
             trees: one pack each, `tokens[0]` the root; one node is a plain step.
-            needs: only `hidden_layers` matters here; rows always come.
+            needs: only `hidden_layers` and `visual_attention` matter here; rows always come.
         """
         return [self._forward_one(*pair, needs) for pair in zip(states, trees, strict=True)]
+
+    @torch.no_grad()
+    def grow(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
+        """Run the nodes that a tree has gained since the last forward; the others stay cached.
+
+        Args:
+            state: after a forward over the first nodes of `tree`.
+            tree: those nodes in the same order, then [m] new ones.
+            needs: see `forward`.
+
+        Returns:
+            What the model says at the new nodes.
+        """
+        old = state.pending
+        if self._capabilities.full_attention and state.padding is None:
+            return self._run(state, tree, needs)
+        self.drop(state)  # a window counts what is cached, siblings too: run the whole tree again
+        out = self._run(state, tree, needs)
+        return replace(
+            out,
+            row_ids=out.row_ids[old:],
+            row_logits=out.row_logits[old:],
+            logits=out.logits[old:],
+        )
 
     def _forward_one(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
         if state.pending:
             raise RuntimeError("keep() must follow every forward(): the last pack is still cached")
-        output = forward_tree(
-            self.model,
-            self._capabilities,
-            self._family.token_kinds,
-            state,
-            tree,
-            hidden=bool(needs.hidden_layers),
-        )
+        return self._run(state, tree, needs)
+
+    def _run(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
+        """Run the nodes that are not in the cache yet."""
+        with row_watched(self._last_layer if needs.visual_attention else (), row=0) as watched:
+            output = forward_tree(
+                self.model,
+                self._capabilities,
+                self._family.token_kinds,
+                state,
+                tree,
+                hidden=bool(needs.hidden_layers),
+            )
         state.pending = len(tree)
         row_ids, row_logits = top_rows(output.logits[0])
-        extras = {}
+        extras: dict[str, Any] = {}
         if needs.hidden_layers:
             extras["hidden"] = hidden_states(output, needs.hidden_layers)
+        if needs.visual_attention:
+            seen = state.length + len(tree)
+            extras["visual_attention"] = watched.share(state.pictures, seen, self.info.name)
         return TargetOut(
             row_ids=row_ids, row_logits=row_logits, logits=output.logits[0], extras=extras
         )
@@ -170,6 +218,11 @@ class HuggingFaceTarget:
         state.next_position = state.next_position + kept
         if state.padding is not None:
             state.padding = torch.nn.functional.pad(state.padding, (0, kept), value=True)
+        state.pending = 0
+
+    def drop(self, state: SequenceState) -> None:
+        """Forget the last pack, its root too: as if its forward had never been."""
+        caches.drop(state.cache, state.pending)
         state.pending = 0
 
     def release(self, state: SequenceState) -> Any:

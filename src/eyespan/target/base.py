@@ -93,7 +93,7 @@ class SequenceState:
         length: committed tokens in the cache (all but the root).
     """
 
-    __slots__ = ("cache", "capacity", "length", "next_position", "padding", "pending")
+    __slots__ = ("cache", "capacity", "length", "next_position", "padding", "pending", "pictures")
 
     def __init__(
         self,
@@ -102,6 +102,7 @@ class SequenceState:
         next_position: Tensor,
         padding: Tensor | None,
         capacity: int | None,
+        pictures: Tensor,
     ) -> None:
         """Start a state after a prefill.
 
@@ -111,12 +112,14 @@ class SequenceState:
             next_position: [1, 1] or [4, 1, 1] position ids of the root.
             padding: [1, length] bool or None, see `Prompt`.
             capacity: slots of a static cache, None when the cache grows.
+            pictures: [m] positions of the prompt where features of pictures stand, on the host.
         """
         self.cache = cache
         self.length = length
         self.next_position = next_position
         self.padding = padding
         self.capacity = capacity
+        self.pictures = pictures
         self.pending = 0  # nodes of the last forward that `keep` has not sorted out yet
 
     @property
@@ -167,6 +170,14 @@ class Target(Protocol):
         self, states: Sequence[SequenceState], trees: Sequence[PackedTree], needs: Needs
     ) -> list[TargetOut]:
         """Run one pack per sequence; every state must have been kept since its last forward."""
+        ...
+
+    def grow(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
+        """Run the nodes that a tree has gained since the last forward; says nothing of others."""
+        ...
+
+    def drop(self, state: SequenceState) -> None:
+        """Forget the last pack, its root too."""
         ...
 
     def keep(self, state: SequenceState, path: Ints) -> None:

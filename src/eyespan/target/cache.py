@@ -104,6 +104,13 @@ def keep_path(cache: Any, start: int, size: int, path: Ints) -> None:
         layer.crop(-drop)
 
 
+def drop(cache: Any, count: int) -> None:
+    """Forget the last `count` tokens."""
+    for layer in cache.layers:
+        if type(layer) is not DummyLayer and layer.is_initialized:
+            layer.crop(-count)
+
+
 def _move(layer: Any, first: int, nodes: Ints, slot: int) -> None:
     """Copy the slots of `nodes` to consecutive ones from `slot` on (counted from the pack's root);
     only the tail of the cache is touched.

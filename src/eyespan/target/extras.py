@@ -6,23 +6,7 @@ from typing import Any
 
 import torch
 
-from eyespan.errors import UnsupportedTarget
-from eyespan.types import Floats, Needs
-
-
-def check_needs(needs: Needs, name: str) -> None:
-    """Refuse what this adapter does not hand out, before anything runs.
-
-    Raises:
-        UnsupportedTarget: attention mass was asked for.
-    """
-    if needs.visual_attention:
-        raise UnsupportedTarget(
-            f"attention on media positions from '{name}'",
-            found="an adapter that runs fused attention and never sees its weights",
-            needed="needed are hidden states or visual tokens instead",
-            todo="Use a drafter without Needs.visual_attention.",
-        )
+from eyespan.types import Floats
 
 
 def hidden_states(output: Any, layers: tuple[int, ...]) -> Floats:

@@ -20,6 +20,12 @@ def eos_ids_of(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset()
 
 
+def picture_ids_of(config: Any) -> frozenset[int]:
+    """Ids in whose place projected features stand; the marks around them are not among these."""
+    found = (getattr(config, name, None) for name in ("image_token_id", "video_token_id"))
+    return frozenset(int(i) for i in found if i is not None)
+
+
 def media_ids_of(
     config: Any, tokenizer: Any, family: Family, eos_ids: frozenset[int]
 ) -> frozenset[int]:

@@ -7,12 +7,14 @@ get rows: what the model would say in the middle of an image is not text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from eyespan.target import cache as caches
+from eyespan.target.attention import row_watched
 from eyespan.target.base import Prompt, SequenceState
 from eyespan.target.capabilities import Capabilities
 from eyespan.target.extras import hidden_states, visual_tokens
@@ -28,6 +30,8 @@ def read_prompt(
     needs: Needs,
     *,
     media_ids: frozenset[int],
+    picture_ids: frozenset[int],
+    last_layer: Sequence[torch.nn.Module],
     token_kinds: str | None,
 ) -> tuple[SequenceState, Prefill]:
     """Run the prompt's forward.
@@ -38,6 +42,8 @@ def read_prompt(
         prompt: one request; what its cache already holds is not run again.
         needs: what the drafter wants from the prompt.
         media_ids: ids whose positions get no rows.
+        picture_ids: ids in whose place the features of pictures stand.
+        last_layer: the decoder's last modules where attention is asked for, else none.
         token_kinds: the family's per-token argument, cut to the tokens that are run.
 
     Returns:
@@ -52,17 +58,18 @@ def read_prompt(
     media = {
         key: value[:, past:] if key == token_kinds else value for key, value in prompt.media.items()
     }
-    output = call_model(
-        model,
-        capabilities,
-        cache,
-        input_ids=prompt.input_ids[:, past:],
-        position_ids=prompt.position_ids[..., past:],
-        mask=prompt.padding,
-        logits_to_keep=_to_keep(wanted - past, capabilities.device),
-        hidden=bool(needs.hidden_layers),
-        **media,
-    )
+    with row_watched(last_layer, row=-1) as watched:
+        output = call_model(
+            model,
+            capabilities,
+            cache,
+            input_ids=prompt.input_ids[:, past:],
+            position_ids=prompt.position_ids[..., past:],
+            mask=prompt.padding,
+            logits_to_keep=_to_keep(wanted - past, capabilities.device),
+            hidden=bool(needs.hidden_layers),
+            **media,
+        )
     logits = output.logits[0]
     row_ids, row_logits = top_rows(logits)
     extras: dict[str, Any] = {}
@@ -70,6 +77,10 @@ def read_prompt(
         extras["hidden"] = hidden_states(output, needs.hidden_layers)
     if needs.visual_tokens:
         extras["visual_tokens"] = visual_tokens(output)
+    pictures = torch.from_numpy(np.flatnonzero(np.isin(prompt.ids, list(picture_ids))))
+    if needs.visual_attention:
+        name = type(model).__name__
+        extras["visual_attention"] = watched.share(pictures, len(prompt), name)
     caches.begin_recording(cache)
     state = SequenceState(
         cache,
@@ -77,6 +88,7 @@ def read_prompt(
         next_position=prompt.position_ids[..., -1:] + 1,
         padding=prompt.padding,
         capacity=caches.capacity(cache),
+        pictures=pictures,
     )
     return state, Prefill(
         next_row_ids=row_ids[-1],

@@ -76,16 +76,18 @@ def forward_tree(
         model: a transformers model.
         capabilities: what `inspect_model` found.
         token_kinds: the family's per-token argument, or None.
-        state: the sequence.
+        state: the sequence; the tree's first `state.pending` nodes are in its cache already (only
+            where every layer sees the whole past).
         tree: [n] nodes; n == 1 is the plain step, with stock's own mask and kernels.
         hidden: return the states of all layers too.
 
     Returns:
-        The model's output; logits [1, n, V].
+        The model's output for the nodes that were not in the cache; logits [1, m, V].
     """
-    size, device = len(tree), capabilities.device
-    input_ids = torch.from_numpy(tree.tokens.astype(np.int64))[None].to(device)
-    depths = torch.from_numpy(tree.depths.astype(np.int64)).to(device)
+    done, device = state.pending, capabilities.device
+    size = len(tree) - done
+    input_ids = torch.from_numpy(tree.tokens[done:].astype(np.int64))[None].to(device)
+    depths = torch.from_numpy(tree.depths[done:].astype(np.int64)).to(device)
     inputs = {token_kinds: torch.zeros_like(input_ids)} if token_kinds else {}
     arguments: dict[str, Any] = {
         "input_ids": input_ids,
@@ -95,9 +97,9 @@ def forward_tree(
         **inputs,
     }
     padding = _padding_with(state, size)
-    if size == 1:
+    if len(tree) == 1:
         return call_model(model, capabilities, state.cache, mask=padding, **arguments)
-    ancestors = ancestor_matrix(tree.ancestors, size).to(device)
+    ancestors = ancestor_matrix(tree.ancestors, len(tree))[done:].to(device)
     if capabilities.full_attention and padding is None:
         mask = explicit_mask(capabilities, ancestors, state)
         return call_model(model, capabilities, state.cache, mask=mask, **arguments)
@@ -115,9 +117,9 @@ def explicit_mask(capabilities: Capabilities, ancestors: Tensor, state: Sequence
     """The pack's mask as full-attention layers take it: [1, 1, n, kv], bool for sdpa, 0 or the
     least float for eager, wrapped by layer type where the decoder wants a mapping.
     """
-    size, start = ancestors.shape[0], state.length
+    size, start = ancestors.shape[1], state.length
     width = state.capacity if state.capacity is not None else start + size
-    visible = torch.ones(1, 1, size, width, dtype=torch.bool, device=ancestors.device)
+    visible = torch.ones(1, 1, len(ancestors), width, dtype=torch.bool, device=ancestors.device)
     visible[..., start : start + size] = ancestors
     visible[..., start + size :] = False
     mask = visible

@@ -100,3 +100,16 @@ def drop_half_line(file: Path) -> None:
         return
     with writing(file, "trace file"), file.open("r+b") as lines:
         lines.truncate(lines.read().rfind(b"\n") + 1)
+
+
+def folder_for(folder: Path, what: str) -> None:
+    """Make a folder for results, and make sure that files can be written there.
+
+    Raises:
+        OutputError: they cannot.
+    """
+    with writing(folder, what):
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()

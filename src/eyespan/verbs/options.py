@@ -156,9 +156,10 @@ def drafter_options(drafter: str, pairs: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: an unknown drafter or key, or a value that does not fit.
     """
-    defaults = make_drafter(drafter, vocab_size=_ANY_VOCABULARY).config_dict()
     options: dict[str, Any] = {}
     for pair in pairs:
+        # built anew for every pair: a drafter that takes another by name has that one's options too
+        defaults = make_drafter(drafter, vocab_size=_ANY_VOCABULARY, **options).config_dict()
         key, equals, value = pair.partition("=")
         if not equals:
             raise ConfigError(
@@ -193,8 +194,8 @@ def _device(name: str | None) -> str | None:
     return name
 
 
-_ANY_VOCABULARY = 64
-"""Configs do not depend on it; the real drafter gets the target's own."""
+_ANY_VOCABULARY = 1 << 21
+"""The largest there can be, while the target's own is not known: no option is refused for it."""
 
 
 def _typed(key: str, value: str, default: object) -> Any:

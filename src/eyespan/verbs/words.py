@@ -27,20 +27,34 @@ def words_of(model: str | None, traced: str) -> Words:
     Raises:
         InputError: the named model has no readable tokenizer.json.
     """
-    name = model or traced
-    file = _file(name)
-    if file is None and model is None:
+    if model is None and _file(traced) is None:
         return lambda token: f"#{token}"
+    tokenizer = tokenizer_of(
+        model or traced,
+        needed="a tokenizer.json is needed to write ids as text",
+        todo="Name the model's folder, or leave --model out to see ids.",
+    )
+    return lambda token: _quoted(tokenizer, token)
+
+
+def tokenizer_of(model: str, *, needed: str, todo: str) -> Tokenizer:
+    """A model's tokenizer.
+
+    Args:
+        model: "demo", a folder or a Hugging Face id.
+        needed: what for, the third part of an error's text.
+        todo: its fourth part.
+
+    Raises:
+        InputError: it has no readable tokenizer.json.
+    """
+    file = _file(model)
     try:
-        tokenizer = Tokenizer.from_file(str(file)) if file else Tokenizer.from_pretrained(name)
+        return Tokenizer.from_file(str(file)) if file else Tokenizer.from_pretrained(model)
     except Exception as error:  # the library raises bare Exception for a missing or broken file
         raise InputError(
-            f"the tokenizer of '{name}'",
-            found=str(error),
-            needed="a tokenizer.json is needed to write ids as text",
-            todo="Name the model's folder, or leave --model out to see ids.",
+            f"the tokenizer of '{model}'", found=str(error), needed=needed, todo=todo
         ) from error
-    return lambda token: _quoted(tokenizer, token)
 
 
 def _file(model: str) -> Path | None:

@@ -1,0 +1,182 @@
+"""Which inputs a run is about: drawn once, written down with hashes, and read again ever after.
+
+A figure is only comparable with another one on the same inputs. So a selection is a file: rows, ids
+and picture hashes in order. A run that finds one uses it, and refuses when the set behind it has
+changed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from eyespan.bench.datasets.record import Record, Source, cluster_of, image_hash
+from eyespan.bench.manifest import write_json
+from eyespan.errors import EyespanError, InputError
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One input of a selection.
+
+    Attributes:
+        row: its place in the set.
+        id: as the set calls it.
+        images: hashes of its pictures.
+        questions: hash of its questions.
+        problem: why it cannot be used, or None; such an input is recorded as failed.
+    """
+
+    row: int
+    id: str
+    images: tuple[str, ...] = ()
+    questions: str = ""
+    problem: str | None = None
+
+    @property
+    def cluster(self) -> str:
+        """Inputs of one picture are resampled together."""
+        return cluster_of(self.images, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The inputs of one set that a run uses.
+
+    Attributes:
+        dataset: name of the set.
+        seed: it was drawn with.
+        inputs: in the order of drawing.
+        warm_up: further inputs that are not measured.
+    """
+
+    dataset: str
+    seed: int
+    inputs: tuple[Chosen, ...]
+    warm_up: tuple[Chosen, ...]
+
+
+def select(source: Source, *, inputs: int, warm_up: int, seed: int) -> Selection:
+    """Draw inputs; those for warming up come after, or again from the front of a small set.
+
+    Raises:
+        InputError: the set has no input.
+    """
+    drawn = list(_draw(source, inputs + warm_up, seed))
+    if not drawn:
+        raise InputError(
+            f"dataset '{source.name}'",
+            found="no input in it",
+            needed="at least one is needed",
+            todo="Check the files.",
+        )
+    measured, rest = drawn[:inputs], drawn[inputs:]
+    usable = [one for one in measured if one.problem is None]
+    rest = [one for one in rest if one.problem is None] or usable[:warm_up]
+    return Selection(source.name, seed, tuple(measured), tuple(rest))
+
+
+def _draw(source: Source, most: int, seed: int) -> Iterator[Chosen]:
+    rows: Any = count() if source.size is None else range(source.size)
+    if source.shuffled and source.size is not None:
+        rows = random.Random(f"{source.name}/{seed}").sample(range(source.size), source.size)
+    found = 0
+    for row in rows:
+        if found == most:
+            return
+        chosen = _look(source, row)
+        if chosen is not None:
+            found += 1
+            yield chosen
+
+
+def _look(source: Source, row: int) -> Chosen | None:
+    try:
+        record = source.record(row)
+        return None if record is None else _describe(row, record)
+    except EyespanError as error:
+        return Chosen(row, f"row {row}", problem=str(error))
+
+
+def _describe(row: int, record: Record) -> Chosen:
+    text = json.dumps(record.turns, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    hashes = tuple(image_hash(picture) for picture in record.images)
+    return Chosen(row, record.id, hashes, sha256(text).hexdigest()[:16])
+
+
+def load_selection(
+    file: Path, source: Source, *, inputs: int, warm_up: int, seed: int
+) -> Selection:
+    """The selection that a file holds, or a new one, which is written there.
+
+    Raises:
+        InputError: a damaged file, or one drawn with another size or seed.
+        OutputError: it cannot be written.
+    """
+    if not file.exists():
+        made = select(source, inputs=inputs, warm_up=warm_up, seed=seed)
+        asked = {"version": VERSION, "asked": [inputs, warm_up], "origin": source.origin}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, {**asked, **asdict(made)})
+        return made
+    try:
+        held = json.loads(file.read_text(encoding="utf-8"))
+        if held["version"] != VERSION:
+            raise ValueError(f"version {held['version']}")
+        read = Selection(
+            held["dataset"], held["seed"], _chosen(held["inputs"]), _chosen(held["warm_up"])
+        )
+        asked = held["asked"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _mismatch(file, f"it cannot be read ({error})") from error
+    found = (read.dataset, read.seed, list(asked))
+    if found != (source.name, seed, [inputs, warm_up]):
+        raise _mismatch(
+            file, f"it holds {asked[0]} inputs of '{read.dataset}' drawn with seed {read.seed}"
+        )
+    return read
+
+
+def _chosen(lines: list[dict[str, Any]]) -> tuple[Chosen, ...]:
+    return tuple(Chosen(**{**line, "images": tuple(line["images"])}) for line in lines)
+
+
+def record_of(source: Source, chosen: Chosen) -> Record:
+    """The input behind an entry.
+
+    Raises:
+        InputError: it was unusable when it was drawn, or is no longer what it was then.
+    """
+    if chosen.problem is not None:
+        raise InputError(
+            f"input {chosen.id} of '{source.name}'",
+            found=chosen.problem,
+            needed="a usable input is needed",
+            todo="Correct the set.",
+        )
+    record = source.record(chosen.row)
+    if record is None or _describe(chosen.row, record) != chosen:
+        raise InputError(
+            f"input {chosen.id} of '{source.name}'",
+            found="its pictures or questions are not those that the run's manifest lists",
+            needed="the set as it was when the manifest was written is needed",
+            todo="Restore the set, or start a new run in another folder.",
+        )
+    return record
+
+
+def _mismatch(file: Path, found: str) -> InputError:
+    return InputError(
+        f"input manifest {file}",
+        found=found,
+        needed="the manifest of this very run is needed",
+        todo="Use another --out folder, or delete the file to draw anew.",
+    )

@@ -1,0 +1,192 @@
+"""One run from its file to its tables: lock the folder, choose inputs, measure, build."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from eyespan.bench.build import Report, build, kind_of
+from eyespan.bench.datasets import Selection, Source, load_selection, open_source
+from eyespan.bench.live import Board
+from eyespan.bench.manifest import manifest, write_json
+from eyespan.bench.records import Store
+from eyespan.bench.runner import Runner, segments
+from eyespan.bench.settings import Method, Settings, usable_methods
+from eyespan.bench.stress import stress
+from eyespan.errors import ConfigError, InputError, UnsupportedTarget
+
+LoadTarget = Callable[[Settings], Any]
+
+
+def execute(settings: Settings, folder: Path, load_target: LoadTarget, board: Board) -> int:
+    """Run what is not there yet and write the tables.
+
+    Args:
+        settings: of the run.
+        folder: results; a run of the same settings that was cut short is continued.
+        load_target: loads the model; called only when something has to be measured.
+        board: shows progress.
+
+    Returns:
+        0, or 1 when an answer was DIFFERENT or could not be made.
+
+    Raises:
+        ConfigError, InputError, OutputError, UnsupportedTarget: nothing can be measured.
+    """
+    kind = kind_of(settings.tables)
+    if kind != "stress" and not settings.methods:
+        raise ConfigError(
+            "a run without methods",
+            found="its list of [[methods]] is empty",
+            needed="at least one method is needed",
+            todo="Add [[methods]] with a label and a drafter.",
+        )
+    methods, skipped = usable_methods(settings)
+    with Store(folder) as store:
+        _same_settings(folder / "run.json", settings)
+        if kind == "answers":
+            sources, selections = open_inputs(settings, folder)
+            skipped |= measure(settings, methods, sources, selections, store, load_target, board)
+            extra: Mapping[str, Any] = {}
+        else:
+            extra = _stressed(settings, folder)
+        certificate = _certificate(folder, settings, skipped)
+        report = Report(
+            settings=settings,
+            runs=store.runs,
+            manifest=certificate,
+            skipped=skipped,
+            extra=extra,
+        )
+        build(report).write(folder)
+        statuses = Counter(run.status for run in store.runs)
+    return 1 if statuses["DIFFERENT"] or statuses["error"] else 0
+
+
+def open_inputs(settings: Settings, folder: Path) -> tuple[dict[str, Source], dict[str, Selection]]:
+    """Sets and the inputs chosen from them; a selection that the folder holds is kept.
+
+    Raises:
+        InputError: a set cannot be read, or is no longer the one that was chosen from.
+    """
+    sources = {name: open_source(name) for name in settings.datasets}
+    selections = {
+        name: load_selection(
+            folder / "inputs" / f"{_file_name(name)}.json",
+            source,
+            inputs=settings.max_inputs,
+            warm_up=settings.warm_up,
+            seed=settings.seeds[0],
+        )
+        for name, source in sources.items()
+    }
+    return sources, selections
+
+
+def measure(
+    settings: Settings,
+    methods: tuple[Method, ...],
+    sources: dict[str, Source],
+    selections: dict[str, Selection],
+    store: Store,
+    load_target: LoadTarget,
+    board: Board,
+) -> dict[str, str]:
+    """Everyone's answers to all inputs that have none yet.
+
+    Returns:
+        Optional methods that this target cannot serve, with the reason.
+    """
+    items = [item for segment in segments(settings, selections) for item in segment]
+    todo = [item for item in items if item.key not in store.done]
+    board.begin(settings, len(items), len(items) - len(todo), store.runs)
+    skipped: dict[str, str] = {}
+    if todo:
+        target = load_target(settings)
+        methods, skipped = _served(target, methods)
+        Runner(settings, target, methods, sources, selections, store, board.update).run()
+    board.end()
+    return skipped
+
+
+def _served(target: Any, methods: tuple[Method, ...]) -> tuple[tuple[Method, ...], dict[str, str]]:
+    """Methods that can draft for this very target."""
+    from eyespan.drafters import make_drafter
+
+    served, skipped = [], {}
+    for method in methods:
+        try:
+            make_drafter(method.drafter, vocab_size=target.info.vocab_size, **method.options)
+        except (ConfigError, InputError, UnsupportedTarget) as error:
+            if not method.optional:
+                raise
+            skipped[method.label] = f"{error.found}; {error.needed}"
+        else:
+            served.append(method)
+    return tuple(served), skipped
+
+
+def _stressed(settings: Settings, folder: Path) -> dict[str, Any]:
+    """The result of a stress run, from the folder when it is there."""
+    file = folder / "stress.json"
+    if not file.exists():
+        sizes = settings.occupancies
+        made = stress(sizes, vocab_size=max(sizes), seed=settings.seeds[0])
+        write_json(file, {"stress": made})
+    held: dict[str, Any] = _read_json(file)
+    return held
+
+
+def _same_settings(file: Path, settings: Settings) -> None:
+    """Note a new run's settings; refuse to continue another run."""
+    asked = json.loads(json.dumps(settings.measured()))
+    if not file.exists():
+        write_json(file, asked)
+        return
+    held = _read_json(file)
+    differ = sorted(key for key in {*asked, *held} if asked.get(key) != held.get(key))
+    if differ:
+        raise ConfigError(
+            f"run folder {file.parent}",
+            found=f"it holds a run with another {', '.join(differ)}",
+            needed="results of one folder must come from one run",
+            todo="Use another --out, or delete the folder.",
+        )
+
+
+def _certificate(folder: Path, settings: Settings, skipped: Mapping[str, str]) -> dict[str, Any]:
+    """The manifest, written anew each time; earlier ones of the same folder are kept in it."""
+    file = folder / "manifest.json"
+    now = {**manifest(), "seeds": list(settings.seeds), "skipped": dict(skipped)}
+    earlier: list[Any] = []
+    if file.exists():
+        held = _read_json(file)
+        earlier = [*held.pop("earlier", []), held]
+        if all(held.get(key) == now[key] for key in _SAME):
+            now["time"] = held["time"]
+            earlier = earlier[:-1]
+    whole = {**now, "settings": settings.measured(), "earlier": earlier}
+    write_json(file, whole)
+    return whole
+
+
+_SAME = ("commit", "versions", "machine", "threads")
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"file {file} of a run",
+            found=f"it cannot be read ({error})",
+            needed="the file that the run wrote is needed",
+            todo="Start the run anew in another folder.",
+        ) from error
+
+
+def _file_name(dataset: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in dataset)

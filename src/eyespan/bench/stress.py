@@ -1,0 +1,52 @@
+"""A memory filled to the vocabulary (table 11): how large it is, how fast it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter_ns
+
+import numpy as np
+
+from eyespan import _core
+from eyespan.types import ROW_SIZE
+
+TREE_NODES = 63
+LOOKUPS = 1_000_000
+LOOKUP_RUNS = 7
+TREES = 2_000
+
+
+def stress(occupancies: Sequence[int], *, vocab_size: int, seed: int) -> list[dict[str, float]]:
+    """A U with made-up rows for so many ids: its bytes, look-ups and trees (appendix G.2).
+
+    Args:
+        occupancies: keys of each filling; those above the vocabulary are cut to it.
+        vocab_size: ids there are.
+        seed: of rows and keys.
+    """
+    found = []
+    for keys in dict.fromkeys(min(keys, vocab_size) for keys in occupancies):
+        rng = np.random.default_rng([seed, keys])
+        everyone = rng.permutation(vocab_size)[:keys].astype(np.int32)
+        ids = everyone[rng.integers(0, keys, (keys, ROW_SIZE))]
+        logits = -np.sort(-rng.normal(0, 3, (keys, ROW_SIZE)).astype(np.float32), axis=1)
+        u = _core.RowMap(order=1, max_rows=vocab_size)
+        memory, none = _core.Memory(u), _core.TokenSet(vocab_size, [])
+        memory.seed(everyone, np.arange(keys, dtype=np.int32), ids, logits, none)
+        asked = rng.choice(everyone, LOOKUPS).astype(np.uint64)
+        alone, many = np.min([u.time_lookups(asked) for _ in range(LOOKUP_RUNS)], axis=0)
+        roots, rules, spent = rng.choice(everyone, TREES), _core.ProposeRules(), []
+        for at in range(TREES):
+            before = perf_counter_ns()
+            memory.propose(roots[at : at + 1], rules, TREE_NODES, none, none)
+            spent.append(perf_counter_ns() - before)
+        found.append(
+            {
+                "keys": len(u),
+                "bytes": u.nbytes,
+                "lookup_ns": float(many),
+                "lookup_alone_ns": float(alone),
+                "tree_us": float(np.median(spent)) / 1e3,
+            }
+        )
+    return found

@@ -1,0 +1,471 @@
+"""The tables and figures of a replay, in the paper's arrangement: one data set a trace file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eyespan.bench.tables import Cell, Figure, Series, Table
+from eyespan.diagnostics.growth import SEEDS, Growth
+from eyespan.diagnostics.matched import Comparison
+from eyespan.diagnostics.recorded import Recording
+from eyespan.diagnostics.replay import Replayed
+from eyespan.diagnostics.resample import interval
+from eyespan.diagnostics.sources import (
+    ORDERS,
+    REFERENCE,
+    VARIANTS,
+    Coverage,
+    Fused,
+    Swapped,
+)
+
+BACKOFF: Mapping[str, Mapping[str, object]] = {
+    "U": {"orders": "U", "fusion": "backoff", "suffix_tokens": 0},
+    "U+C backoff": {"orders": "U+C", "fusion": "backoff", "suffix_tokens": 0},
+    "U+C+G backoff": {"fusion": "backoff", "suffix_tokens": 0},
+    "Uniform fusion": {"fusion": "uniform", "suffix_tokens": 0},
+    "Prior-weighted fusion": {"fusion": "fixed_prior", "suffix_tokens": 0},
+}
+"""Policies of table 6, as fields of RECAP's config."""
+
+SUFFIX: Mapping[str, Mapping[str, object]] = {
+    "Fusion": {"fusion": "fixed_prior", "suffix_tokens": 0},
+    "Fusion + suffix": {"fusion": "fixed_prior", "suffix_inside_budget": True},
+}
+"""Policies of table 7."""
+
+PROTOCOL = "Every state asks before it learns; states are the answers' tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What was replayed, for captions.
+
+    Attributes:
+        recordings: the trace files.
+    """
+
+    recordings: Sequence[Recording]
+
+    def caption(self, text: str) -> str:
+        """A table's caption: how it was measured and on what."""
+        requests = sum(len(one.requests) for one in self.recordings)
+        states = sum(one.states for one in self.recordings)
+        models = ", ".join(dict.fromkeys(one.requests[0].model for one in self.recordings))
+        return f"{text} {requests} requests, {states:,} states of {models}."
+
+
+def drafters_tables(
+    pool: Pool, found: Mapping[str, Mapping[str, Replayed]]
+) -> tuple[list[Table], list[Figure]]:
+    """What each drafter would have done.
+
+    Args:
+        pool: for captions.
+        found: drafter -> data set -> replay.
+    """
+    sets = [one.name for one in pool.recordings]
+    tau_rows: list[tuple[Cell, ...]] = []
+    cost_rows: list[tuple[Cell, ...]] = []
+    lines = []
+    for name, by_set in found.items():
+        total = Replayed()
+        for one in by_set.values():
+            total = total.merged(one)
+        tau_rows.append((name, *(by_set[each].tau for each in sets), total.tau))
+        rounds = max(total.rounds, 1)
+        host = {
+            stage: 1e3 * total.stage_ms.get(stage, 0.0) / rounds for stage in ("propose", "refresh")
+        }
+        seen = total.drafted + total.rounds
+        cost_rows.append(
+            (name, total.rounds, total.drafted / rounds, total.accepted / rounds,
+             100.0 * total.hits / rounds, 100.0 * total.known / max(seen, 1),
+             host["propose"], host["refresh"])
+        )  # fmt: skip
+        depths = range(1, len(total.accepted_by_depth) + 1)
+        if total.accepted:
+            lines.append(
+                Series(
+                    name=name,
+                    x=tuple(float(depth) for depth in depths),
+                    y=tuple(100.0 * count / rounds for count in total.accepted_by_depth),
+                )
+            )
+    tables = [
+        Table(
+            id="replay_tau",
+            title="tau of each drafter on the recorded answers",
+            columns=("Drafter", *sets, "All"),
+            rows=tuple(tau_rows),
+            caption=pool.caption(
+                "Tokens per target pass, prefills included, at each method's published tree size; "
+                "exact where all rows are known (next table)."
+            ),
+        ),
+        Table(
+            id="replay_drafters",
+            title="Drafting on the recorded answers, and what it costs the host",
+            columns=("Drafter", "Rounds", "Nodes a round", "Accepted a round", "First token (%)",
+                     "Rows known (%)", "Propose (us)", "Refresh (us)"),
+            rows=tuple(cost_rows),
+            caption=pool.caption(
+                "A drafter that learns from rows is replayed exactly when all of its nodes' rows "
+                "are in the trace; the others it never sees."
+            ),
+        ),
+    ]  # fmt: skip
+    figures = [
+        Figure(
+            id="replay_depth",
+            title="How deep drafts are accepted",
+            kind="line",
+            x_label="Depth of the draft (tokens)",
+            y_label="Rounds that accept so deep (%)",
+            series=tuple(lines),
+            caption=pool.caption("All data sets together."),
+        )
+    ]
+    return tables, figures if lines else []
+
+
+def coverage_tables(
+    pool: Pool, empty: Mapping[str, Coverage], seeded: Mapping[str, Coverage]
+) -> tuple[list[Table], list[Figure]]:
+    """Table 5 and figure 3 (a), and the paired comparison of section 5.2.
+
+    Args:
+        pool: for captions.
+        empty: by data set, retrieval that begins empty.
+        seeded: the same with the prompts' rows.
+    """
+    main = Table(
+        id="recap_table5",
+        title="Coverage and conditional Recall@8 of U, C and G",
+        columns=("Data set", *(f"{name} coverage (%)" for name in ORDERS),
+                 *(f"{name} Recall@8 (%)" for name in ORDERS), "States"),
+        rows=tuple(
+            (name, *(one.percent_covered(each) for each in ORDERS),
+             *(one.recall[each].percent for each in ORDERS), one.states)
+            for name, one in empty.items()
+        ),
+        caption=pool.caption(f"{PROTOCOL}; retrieval begins empty."),
+        source="RECAP Table 5, Figure 3 (a)",
+    )  # fmt: skip
+    rows = []
+    for name, one in seeded.items():
+        low, high = interval(one.paired.by_group) or (None, None)
+        rows.append((name, one.paired.states, one.paired.percent, _points(low), _points(high)))
+    paired = Table(
+        id="recap_specificity",
+        title="Recall@8 of G minus U where both have a row",
+        columns=("Data set", "States", "Gain (pp)", "2.5%", "97.5%"),
+        rows=tuple(rows),
+        caption=pool.caption(
+            f"{PROTOCOL}; prompts seed U. Intervals resample pictures 2,000 times."
+        ),
+        source="RECAP section 5.2",
+    )
+    series = [
+        Series(
+            name=name,
+            x=tuple(
+                _known(one.percent_covered(each)) for each in ORDERS if one.recall[each].states
+            ),
+            y=tuple(_known(one.recall[each].percent) for each in ORDERS if one.recall[each].states),
+        )
+        for name, one in empty.items()
+    ]
+    figure = Figure(
+        id="recap_figure3",
+        title="Finer keys recall more and cover less",
+        kind="line",
+        x_label="Query coverage (%)",
+        y_label="Conditional Recall@8 (%)",
+        series=tuple(one for one in series if one.x),
+        caption=pool.caption("Each data set joins U (right), C and G (left)."),
+        source="RECAP Figure 3",
+    )
+    return [main, paired], [figure] if figure.series else []
+
+
+def matched_tables(pool: Pool, found: Mapping[str, Comparison]) -> list[Table]:
+    """Table 6: policies by data sets."""
+    names = list(next(iter(found.values())).policies)
+    rows: list[tuple[Cell, ...]] = [
+        (name, *(one.policies[name].mean for one in found.values())) for name in names
+    ]
+    nodes = [
+        one.policies[names[0]].nodes / max(one.policies[names[0]].states, 1)
+        for one in found.values()
+    ]
+    return [
+        Table(
+            id="recap_table6",
+            title="Matched continuation length at equal node counts",
+            columns=("Policy", *found),
+            rows=(*rows, ("Mean nodes of each", *nodes)),
+            caption=pool.caption(
+                f"{PROTOCOL}; retrieval begins empty; at most 63 nodes, cut to the smallest count "
+                "of all policies. Root and correction token are not counted."
+            ),
+            source="RECAP Table 6",
+        )
+    ]
+
+
+def suffix_tables(pool: Pool, found: Mapping[str, Comparison]) -> list[Table]:
+    """Table 7, its offline part."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, one in found.items():
+        plain, more = (one.policies[policy] for policy in SUFFIX)
+        change = {
+            group: (more.by_group[group][0] - total, count)
+            for group, (total, count) in plain.by_group.items()
+        }
+        low, high = interval(change) or (None, None)
+        hits = 100.0 * (more.first - plain.first) / max(plain.states, 1)
+        rows.append((name, plain.mean, more.mean, more.mean - plain.mean, low, high, hits))
+    return [
+        Table(
+            id="recap_table7",
+            title="What the suffix adds at equal node counts",
+            columns=("Data set", "Fusion", "+ suffix", "Difference", "2.5%", "97.5%",
+                     "First-token hits (pp)"),
+            rows=tuple(rows),
+            caption=pool.caption(
+                f"Matched continuation length. {PROTOCOL}; prompts seed U; suffix nodes count "
+                "within 63. Intervals resample pictures 2,000 times."
+            ),
+            source="RECAP Table 7 (offline)",
+        )
+    ]  # fmt: skip
+
+
+def fusion_tables(pool: Pool, found: Mapping[str, Fused]) -> tuple[list[Table], list[Figure]]:
+    """Tables 14, 16 and 17, figure 7."""
+    rows14: list[tuple[Cell, ...]] = [
+        (
+            variant,
+            *(
+                _minus(one.recall[variant].percent, one.recall[REFERENCE].percent)
+                for one in found.values()
+            ),
+        )
+        for variant in VARIANTS
+    ]
+    absolute = tuple(one.recall[REFERENCE].percent for one in found.values())
+    rows16: list[tuple[Cell, ...]] = []
+    points: list[tuple[str, float, float, float]] = []
+    for name, one in found.items():
+        bounds = interval(one.gain.by_group)
+        low, high = (_points(bounds[0]), _points(bounds[1])) if bounds else (None, None)
+        gate = one.disputed["Confidence gate"].percent
+        rows16.append(
+            (
+                name,
+                one.gain.states,
+                one.disputed["RECAP"].percent,
+                gate,
+                one.gain.percent,
+                low,
+                high,
+            )
+        )
+        if one.gain.percent is not None:
+            at = one.gain.percent
+            points.append((name, at, at if low is None else low, at if high is None else high))
+    protocol = f"{PROTOCOL}; prompts seed U, C and G begin empty."
+    tables = [
+        Table(
+            id="recap_table14",
+            title=f"All-query Recall@8 of fusion rules, change against {REFERENCE} (pp)",
+            columns=("Variant", *found),
+            rows=(*rows14, (f"{REFERENCE}, absolute (%)", *absolute)),
+            caption=pool.caption(f"{protocol} States without a row count as misses."),
+            source="RECAP Table 14",
+        ),
+        Table(
+            id="recap_table16",
+            title="Recall@8 where sources disagree",
+            columns=("Data set", "States", "RECAP", "Confidence gate", "Difference (pp)", "2.5%",
+                     "97.5%"),
+            rows=tuple(rows16),
+            caption=pool.caption(
+                f"States at which two rows differ in their first choice. {protocol} Intervals "
+                "resample pictures 2,000 times."
+            ),
+            source="RECAP Table 16, Figure 7",
+        ),
+        _weights_table(pool, found),
+    ]  # fmt: skip
+    figure = Figure(
+        id="recap_figure7",
+        title="Fusion against the confidence gate where sources disagree",
+        kind="scatter",
+        x_label="",
+        y_label="Recall@8 gain over the confidence gate (pp)",
+        series=(
+            Series(
+                name="RECAP minus gate",
+                x=tuple(name for name, _, _, _ in points),
+                y=tuple(at for _, at, _, _ in points),
+                low=tuple(low for _, _, low, _ in points),
+                high=tuple(high for _, _, _, high in points),
+            ),
+        ),
+        caption=pool.caption("Points are differences, bars 95% intervals over pictures."),
+        source="RECAP Figure 7",
+        baseline=0.0,
+    )
+    return tables, [figure] if points else []
+
+
+def _weights_table(pool: Pool, found: Mapping[str, Fused]) -> Table:
+    """Table 17."""
+
+    def cells(weights: Mapping[int, np.ndarray], calls: Mapping[int, int]) -> tuple[Cell, ...]:
+        row: list[Cell] = []
+        for rows in (2, 3):
+            means = [float(each) / calls[rows] if calls[rows] else None for each in weights[rows]]
+            row += [calls[rows], *means]
+        return tuple(row)
+
+    rows = [(name, *cells(one.weights, one.calls)) for name, one in found.items()]
+    weights = {
+        count: np.sum([one.weights[count] for one in found.values()], axis=0) for count in (2, 3)
+    }
+    calls = {count: sum(one.calls[count] for one in found.values()) for count in (2, 3)}
+    return Table(
+        id="recap_table17",
+        title="Mean fusion weights by specificity rank",
+        columns=("Data set", "Calls, two rows", "w1", "w2", "Calls, three rows", "w1", "w2", "w3"),
+        rows=(*rows, ("Pooled", *cells(weights, calls))),
+        caption=pool.caption(
+            "Every look-up of every 63-node tree with two or three rows counts once. Without "
+            "confidence the weights would be 0.778, 0.222 and 0.700, 0.200, 0.100."
+        ),
+        source="RECAP Table 17 (replayed states in place of the online run)",
+    )
+
+
+def swapped_tables(pool: Pool, found: Mapping[str, Swapped]) -> list[Table]:
+    """Appendix C: matching against swapped pictures."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, one in found.items():
+        low, high = interval(one.gain["fused"].by_group) or (None, None)
+        rows.append(
+            (name, one.own.states, one.own.percent, one.other.percent, one.gain["fused"].percent,
+             _points(low), _points(high), *(one.gain[each].percent for each in ORDERS))
+        )  # fmt: skip
+    return [
+        Table(
+            id="recap_swapped",
+            title="Rows computed under the own picture against those under another one",
+            columns=("Data set", "States", "Own (%)", "Swapped (%)", "Gain (pp)", "2.5%", "97.5%",
+                     "U alone (pp)", "C alone (pp)", "G alone (pp)"),
+            rows=tuple(rows),
+            caption=pool.caption(
+                "Fused Recall@8 on states that both cover; question, answer and states are held "
+                "fixed. Rows are the request's own; donors are samples of the same kind. Intervals "
+                "resample pictures 2,000 times."
+            ),
+            source="RECAP Appendix C",
+        )
+    ]  # fmt: skip
+
+
+def growth_tables(
+    pool: Pool, curves: Sequence[Growth], distinct: int
+) -> tuple[list[Table], list[Figure]]:
+    """Figure 5 and its numbers: mean and range over the orders."""
+    first = curves[0]
+    rows = []
+    for at, requests in enumerate(first.requests):
+        rows.append(
+            (requests, *(
+                float(np.mean([pick(one)[at] for one in curves])) for pick in _CURVES.values()
+            ))
+        )  # fmt: skip
+    caption = pool.caption(
+        f"Cyclic replay of {distinct} requests, shuffled anew at each pass; mean of orders "
+        f"{', '.join(map(str, SEEDS))}."
+    )
+    table = Table(
+        id="recap_growth",
+        title="The persistent map U over replayed requests",
+        columns=("Requests", "Keys of U", "MiB", "Propose (ns)", "Refresh (ns)"),
+        rows=tuple(rows),
+        caption=caption,
+        source="RECAP Figure 5",
+    )
+    size = _figure("recap_figure5", "Persistent U over cyclic replay", "Size of U (MiB)",
+                   {"U": _CURVES["MiB"]}, curves, caption)  # fmt: skip
+    cost = _figure(
+        "recap_figure5_time",
+        "Host time of an operation over cyclic replay",
+        "Mean time (ns)",
+        {"63-node tree": _CURVES["propose"], "refresh of a pack": _CURVES["refresh"]},
+        curves,
+        caption,
+    )
+    return [table], [size, cost]
+
+
+_Pick = Callable[[Growth], Sequence[float]]
+_CURVES: Mapping[str, _Pick] = {
+    "rows": lambda one: one.rows,
+    "MiB": lambda one: one.mib,
+    "propose": lambda one: one.propose_ns,
+    "refresh": lambda one: one.refresh_ns,
+}
+
+
+def _figure(
+    name: str,
+    title: str,
+    label: str,
+    picks: Mapping[str, _Pick],
+    curves: Sequence[Growth],
+    caption: str,
+) -> Figure:
+    series = []
+    for each, pick in picks.items():
+        table = np.array([pick(one) for one in curves], np.float64)
+        series.append(
+            Series(
+                name=each,
+                x=tuple(float(count) for count in curves[0].requests),
+                y=tuple(table.mean(axis=0).tolist()),
+                low=tuple(table.min(axis=0).tolist()),
+                high=tuple(table.max(axis=0).tolist()),
+            )
+        )
+    return Figure(
+        id=name,
+        title=title,
+        kind="line",
+        x_label="Replayed requests",
+        y_label=label,
+        series=tuple(series),
+        caption=caption,
+        source="RECAP Figure 5",
+    )
+
+
+def _points(share: float | None) -> float | None:
+    """A share as percentage points."""
+    return None if share is None else 100.0 * share
+
+
+def _minus(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one - other
+
+
+def _known(value: float | None) -> float:
+    """A number where one is known to be."""
+    assert value is not None
+    return value

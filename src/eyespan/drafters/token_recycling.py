@@ -1,0 +1,201 @@
+"""Token Recycling (Luo et al., 2025): a fixed tree, filled from what the target said last time.
+
+For every token of the vocabulary a row remembers the target's 8 best next tokens, as of the last
+time that token was evaluated in any tree. Drafting reads the rows into a tree whose shape never
+changes: "2.2.2", 80 nodes, found by its authors by counting which ranks come true.
+
+As published: rows start as zeros and prompts do not write them; children of a token that was never
+evaluated are eight times the id 0; duplicates stay. One thing is left open there and decided here:
+where a token stands at several nodes of a pass, nodes write in packed order, then those of the
+accepted path once more, so that what became text wins.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from eyespan.config import check_whole, config_of
+from eyespan.drafters.base import Ask, Session
+from eyespan.types import ROW_SIZE, DraftTree, Floats, Ints, Needs, Prefill, Request, Step
+
+_TREE = """
+0 1 2 3 4 5 6 7
+00 01 02 03 04 05 06 07 10 11 12 13 20 21 22 30 31 40 50 60 70
+000 001 002 003 004 005 006 007 010 011 012 020 021 030 040 050 060 070
+100 101 110 200 300 400 500
+0000 0001 0002 0003 0004 0010 0011 0020 0030 0040 0100 0200 1000 2000 3000
+00000 00001 00002 00010 00020 00100 01000 10000
+000000 000001 000100
+"""
+PATHS = tuple(_TREE.split())
+"""The tree: a node is the path of ranks that leads to it. A parent stands before its children."""
+
+
+class Shape(NamedTuple):
+    """The tree as arrays over its 80 nodes, breadth first."""
+
+    parents: Ints
+    """[80] index of the parent, -1 for the root's children."""
+    ranks: Ints
+    """[80] which entry of the parent's row stands here."""
+    depths: Ints
+    """[80] 1 to 6."""
+    chances: Floats
+    """[80] what a node is worth before anything is known: every rank takes half of what the better
+    ones left, so a path of ranks r1, r2, ... has 2^-(r1 + 1 + r2 + 1 + ...)."""
+
+
+def shape_of(paths: Sequence[str]) -> Shape:
+    """The arrays of a tree of rank paths, which must be in breadth-first order."""
+    place = {path: at for at, path in enumerate(paths)}
+    digits = [[int(digit) for digit in path] for path in paths]
+    return Shape(
+        parents=np.array([place[path[:-1]] if path[:-1] else -1 for path in paths], np.int32),
+        ranks=np.array([path[-1] for path in digits], np.int32),
+        depths=np.array([len(path) for path in digits], np.int32),
+        chances=np.array([2.0 ** -(sum(path) + len(path)) for path in digits], np.float32),
+    )
+
+
+SHAPE = shape_of(PATHS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRecyclingConfig:
+    """The method has one free number, and it is ours.
+
+    Attributes:
+        max_scopes: most memory scopes kept, 32 bytes of each vocabulary entry; the least recently
+            used one is forgotten.
+    """
+
+    max_scopes: int = 16
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range.
+
+        Raises:
+            ConfigError: naming the field, its value and its range.
+        """
+        check_whole("token_recycling", self, {"max_scopes": (1, 1 << 16)})
+
+
+class TokenRecycling:
+    """What requests share: one matrix of rows [vocab_size, 8] for each memory scope.
+
+    Args:
+        vocab_size: ids of the target.
+        **options: fields of `TokenRecyclingConfig`.
+
+    Raises:
+        ConfigError: an unknown option, or a value out of range.
+    """
+
+    name: ClassVar[str] = "token_recycling"
+    needs = Needs(rows=True)
+    fixed_budget = len(PATHS)
+    extra_nodes = 0
+
+    def __init__(self, *, vocab_size: int, **options: Any) -> None:
+        self.config = config_of(self.name, TokenRecyclingConfig, options)
+        self.vocab_size = vocab_size
+        self._scopes: OrderedDict[str | None, Ints] = OrderedDict()
+
+    def begin(self, request: Request, prefill: Prefill) -> Session:
+        """Open a session on the scope's matrix; the prompt's rows are not written."""
+        return TokenRecyclingSession(self.matrix(request.scope), request)
+
+    def matrix(self, scope: str | None) -> Ints:
+        """[vocab_size, 8] the rows of a scope, now its most recently used."""
+        if scope not in self._scopes:
+            self._scopes[scope] = np.zeros((self.vocab_size, ROW_SIZE), np.int32)
+        self._scopes.move_to_end(scope)
+        while len(self._scopes) > self.config.max_scopes:
+            self._scopes.popitem(last=False)
+        return self._scopes[scope]
+
+    def propose_many(self, asks: Sequence[Ask]) -> list[DraftTree]:
+        """Each session's own tree: six gathers."""
+        return [ask.session.propose(ask.prefix, ask.budget) for ask in asks]
+
+    def config_dict(self) -> dict[str, object]:
+        """Every field of the config."""
+        return asdict(self.config)
+
+    def is_warm(self, scope: str | None) -> bool:
+        """Whether a request of this scope has written rows."""
+        return scope in self._scopes and bool(self._scopes[scope].any())
+
+    def reset(self) -> None:
+        """Forget all rows of every scope, sessions that are still open included."""
+        for matrix in self._scopes.values():
+            matrix.fill(0)
+        self._scopes.clear()
+
+
+class TokenRecyclingSession:
+    """One request's view of its scope's matrix."""
+
+    def __init__(self, matrix: Ints, request: Request) -> None:
+        self._matrix = matrix
+        self._media = np.array(sorted(request.media_ids), np.int32)
+
+    def propose(self, prefix: Ints, budget: int) -> DraftTree:
+        """Fill the tree layer by layer: the child of rank r is the r-th of its parent's row.
+
+        A media id is left out, with what would hang below it. A node that repeats a sibling, and
+        one read from a row that was never written, can hardly come true: its score is 0.
+        """
+        root = prefix[-1:]
+        size = min(budget, len(PATHS))
+        if size < 1 or self._is_media(root)[0]:
+            return DraftTree.empty()
+        parents, ranks, depths = SHAPE.parents[:size], SHAPE.ranks[:size], SHAPE.depths[:size]
+        tokens = np.zeros(size + 1, np.int32)  # the extra entry is the root, read at -1
+        scores = np.ones(size + 1, np.float32)
+        kept = np.ones(size + 1, bool)
+        tokens[-1] = root[0]
+        for depth in range(1, int(depths[-1]) + 1):
+            layer = np.flatnonzero(depths == depth)
+            above = parents[layer]
+            rows = self._matrix[tokens[above]]
+            tokens[layer] = rows[np.arange(len(layer)), ranks[layer]]
+            kept[layer] = kept[above] & ~self._is_media(tokens[layer]) & (tokens[layer] >= 0)
+            tokens[layer[~kept[layer]]] = 0  # a place below it may be read, nothing may be sent
+            written = rows[:, 0] != rows[:, 1]
+            fresh = written & ~_repeats(rows, ranks[layer])
+            scores[layer] = np.where(fresh & (scores[above] > 0), SHAPE.chances[layer], 0.0)
+        nodes = np.flatnonzero(kept[:-1])
+        place = np.cumsum(kept[:-1], dtype=np.int32) - 1
+        return DraftTree(
+            tokens[nodes],
+            np.where(parents[nodes] < 0, np.int32(-1), place[parents[nodes]]),
+            scores[nodes],
+        )
+
+    def observe(self, step: Step) -> None:
+        """Every node of the pass writes the row of its own token, the root included."""
+        tree, path = step.tree, step.verdict.path
+        order = np.concatenate([np.arange(len(tree)), [0], path]).astype(np.intp)
+        last_writer = dict(zip(tree.tokens[order].tolist(), order.tolist(), strict=True))
+        tokens = np.array(list(last_writer), np.int32)
+        text = ~self._is_media(tokens)
+        writers = np.array(list(last_writer.values()), np.intp)[text]
+        self._matrix[tokens[text]] = step.out.row_ids[writers]
+
+    def _is_media(self, tokens: Ints) -> npt.NDArray[np.bool_]:
+        return np.isin(tokens, self._media)
+
+
+def _repeats(rows: Ints, ranks: Ints) -> npt.NDArray[np.bool_]:
+    """[n] whether the entry of that rank stands in its row [n, 8] at a better rank already."""
+    entries = rows[np.arange(len(rows)), ranks][:, None]
+    better = np.arange(rows.shape[1]) < ranks[:, None]
+    found: npt.NDArray[np.bool_] = ((rows == entries) & better).any(axis=1)
+    return found

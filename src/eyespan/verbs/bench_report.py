@@ -1,0 +1,52 @@
+"""`eyespan bench report`: a run's folder as a page that people read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eyespan.verbs import console
+
+EPILOG = """
+Examples:
+
+eyespan bench report replayed
+
+eyespan bench report replayed --out page.html --no-pictures
+"""
+
+
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Holds tables.json, figures.json, manifest.json.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The page; default: DIR/report.html."),
+    ] = None,
+    pictures: Annotated[
+        bool,
+        typer.Option(
+            "--pictures/--no-pictures",
+            help="Also write DIR/figures/*.svg and *.png of each figure.",
+        ),
+    ] = True,
+) -> None:
+    """Write one self-contained page of a run's tables and figures.
+
+    It stands alone: no request leaves it, tables sort by a click on a head, and it prints.
+
+    Exit codes: 0 done, 2 bad input.
+    """
+    from eyespan.bench.plots import save
+    from eyespan.bench.report import write_report
+    from eyespan.bench.tables import Results
+
+    with console.waiting("drawing"):
+        file = write_report(folder, out or folder / "report.html")
+        if pictures:
+            for figure in Results.read(folder).figures:
+                save(figure, folder / "figures")
+    console.answers().print(file, soft_wrap=True)

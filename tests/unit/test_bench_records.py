@@ -1,0 +1,102 @@
+"""Results on disk: whole inputs or nothing, one writer a folder, damage is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eyespan.bench.records import Done, Run, Store, read_runs
+from eyespan.errors import ConfigError, InputError, OutputError
+
+
+def some(name: str) -> tuple[list[Run], Done]:
+    common = {"stream": "s", "dataset": "d", "input": name}
+    runs = [
+        Run(
+            **common, turn=0, method=method, repeat=0, category="c", image="i", status="equal",
+            tokens=3, seconds={"total": 0.5}, drafted_by_depth=(2, 1), accepted_by_depth=(1, 0),
+        )
+        for method in ("plain", "recap")
+    ]  # fmt: skip
+    return runs, Done(**common, answers=("caf\u00e9 \ud800",))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with Store(tmp_path / "run") as store:
+        for name in ("a", "b"):
+            store.append(*some(name))
+    return tmp_path / "run"
+
+
+def test_what_was_written_is_read_again(folder: Path) -> None:
+    with Store(folder) as store:
+        assert store.runs == some("a")[0] + some("b")[0]
+        assert store.done[("s", "d", "b")] == some("b")[1]
+    assert read_runs(folder) == store.runs
+
+
+def test_a_kill_at_any_byte_loses_only_the_input_that_was_being_written(folder: Path) -> None:
+    whole = (folder / "records.jsonl").read_bytes()
+    first = whole.index(b'"type":"input"')
+    first = whole.index(b"\n", first) + 1
+    for cut in sorted({*range(0, len(whole), 13), first - 1, first, first + 1, len(whole) - 1}):
+        (folder / "records.jsonl").write_bytes(whole[:cut])
+        read = read_runs(folder)
+        with Store(folder) as store:
+            assert list(store.done) == [("s", "d", "a")] * (cut >= first)
+            assert store.runs == read == some("a")[0] * (cut >= first)
+        assert len((folder / "records.jsonl").read_bytes()) == (first if cut >= first else 0)
+    with Store(folder) as store:
+        store.append(*some("b"))
+    assert (folder / "records.jsonl").read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"{}\n", b"no json\n", b'{"type":"run"}\n', b'{"type":"other"}\n', b"[1]\n", b"\xff\n",
+        b'{"type":"input","stream":"s"}\n',
+    ],
+)  # fmt: skip
+def test_a_damaged_line_is_named(folder: Path, damage: bytes) -> None:
+    file = folder / "records.jsonl"
+    file.write_bytes(damage + file.read_bytes())
+    with pytest.raises(InputError, match="line 1"):
+        Store(folder)
+    with pytest.raises(InputError, match="line 1"):
+        read_runs(folder)
+    file.write_bytes(file.read_bytes()[len(damage) :])
+    Store(folder).close()  # the lock was let go
+
+
+def test_an_unknown_status_is_damage(folder: Path) -> None:
+    file = folder / "records.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"equal"', b'"fine"', 1))
+    with pytest.raises(InputError, match="fine"):
+        read_runs(folder)
+
+
+def test_two_runs_never_write_one_folder(folder: Path) -> None:
+    with Store(folder), pytest.raises(ConfigError, match="another run is writing"):
+        Store(folder)
+    Store(folder).close()
+
+
+def test_no_space_is_a_sentence(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store._out.close()
+    store._out = open("/dev/full", "ab")  # noqa: SIM115
+    with pytest.raises(OutputError, match="No space left"):
+        store.append(*some("a"))
+    assert store.runs == []
+    assert store.done == {}
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError):
+        Store(tmp_path / "file")
+    with pytest.raises(InputError, match="results in"):
+        read_runs(tmp_path / "missing")

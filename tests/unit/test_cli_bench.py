@@ -1,0 +1,98 @@
+"""`eyespan bench` as a shell sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eyespan.bench.records import Store
+from tests.cli import Shell
+
+RUN = """
+tables = ["recap_table18"]
+datasets = ["folder:{questions}"]
+model = "{model}"
+max_new_tokens = 6
+warm_up = 1
+noise = false
+[presets.short]
+max_new_tokens = 2
+[[methods]]
+label = "RECAP"
+drafter = "recap"
+[[methods]]
+label = "DREAM"
+drafter = "not_trained_here"
+optional = true
+"""
+
+
+@pytest.fixture
+def run(tiny_folder: Path, pictures: Path) -> Path:
+    """A run file over two questions about pictures."""
+    lines = [{"images": [f"{at}.png"], "question": "What?"} for at in range(2)]
+    (pictures / "questions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    file = pictures / "quick.toml"
+    file.write_text(RUN.format(questions=pictures, model=tiny_folder))
+    return file
+
+
+def test_a_run_ends_in_tables_and_is_continued_and_compared(
+    shell: Shell, run: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = shell("bench", "run", run, "--out", out)
+    assert done.code == 0, done.err
+    assert "Paired ratios over inputs" in done.out
+    assert "RECAP" in done.out
+    assert "DREAM is left out: no such name" in done.out
+    assert "2/2 inputs" in done.err
+    files = {file.name for file in out.iterdir()}
+    assert {"records.jsonl", "tables.json", "figures.json", "manifest.json", "inputs"} <= files
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["skipped"]["DREAM"].startswith("no such name")
+    again = shell("bench", "run", run, "--out", out)
+    assert (again.code, again.out) == (0, done.out)
+    compared = shell("bench", "compare", out, out)
+    assert compared.code == 0
+    assert "B - A" in compared.out
+    assert "another max_new_tokens" in shell.refused(
+        "bench", "run", run, "preset=short", "--out", out
+    )
+
+
+def test_several_files_have_a_folder_each(shell: Shell, run: Path, tmp_path: Path) -> None:
+    other = run.with_name("other.toml")
+    other.write_text('base = "quick.toml"\nmax_inputs = 1\n')
+    done = shell("bench", "run", run, other, "preset=short", "--out", tmp_path / "out")
+    assert done.code == 0, done.err
+    for name in ("quick", "other"):
+        assert (tmp_path / "out" / name / "tables.json").exists()
+
+
+def test_mistakes_are_refused_before_a_model_is_loaded(
+    shell: Shell, run: Path, tmp_path: Path
+) -> None:
+    out = ("--out", tmp_path / "out")
+    assert "no run file" in shell.refused("bench", "run", "max_inputs=3", *out)
+    assert "missing.toml" in shell.refused("bench", "run", tmp_path / "missing.toml", *out)
+    assert "speed" in shell.refused("bench", "run", run, "speed=3", *out)
+    assert "preset" in shell.refused("bench", "run", run, "preset=huge", *out)
+    assert "folder" in shell.refused("bench", "run", run, "datasets=folder:/nowhere", *out)
+    assert "Did you mean 'demo'" in shell.refused("bench", "run", run, "datasets=dmeo", *out)
+    bad = run.with_name("bad.toml")
+    bad.write_text(RUN.replace('"recap"', '"recpa"'))
+    assert "Did you mean 'recap'" in shell.refused("bench", "run", run, bad, *out)
+    bad.write_text('tables = ["recap_table1"]')
+    assert "without methods" in shell.refused("bench", "run", bad, *out)
+    bad.write_text('tables = ["recap_tabel1"]')
+    assert "recap_table1" in shell.refused("bench", "run", bad, *out)
+    with Store(tmp_path / "out"):
+        assert "another run is writing" in shell.refused("bench", "run", run, *out)
+    assert "results in" in shell.refused("bench", "compare", tmp_path / "a", tmp_path / "b")
+
+
+def test_help_names_the_exit_codes(shell: Shell) -> None:
+    assert "Exit codes" in shell("bench", "run", "--help").out
