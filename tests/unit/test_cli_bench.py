@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eyespan.bench.records import Store
+from eyespan.bench.tables import Results
 from tests.cli import Shell
 
 RUN = """
@@ -70,6 +71,11 @@ def test_several_files_have_a_folder_each(shell: Shell, run: Path, tmp_path: Pat
     assert done.code == 0, done.err
     for name in ("quick", "other"):
         assert (tmp_path / "out" / name / "tables.json").exists()
+    ids = [table.id for table in Results.read(tmp_path / "out").tables]
+    assert len(set(ids)) == len(ids) - 1, "both made Table 18"
+    assert {"quick_summary", "other_summary", "quick_lossless"} <= set(ids)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert set(manifest["runs"]) == {"quick", "other"}
 
 
 def test_mistakes_are_refused_before_a_model_is_loaded(
