@@ -8,7 +8,7 @@ CPP := $(shell find cpp -name '*.cc' -o -name '*.h' 2>/dev/null)
 export OMP_WAIT_POLICY := passive
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: setup demo test test-all check bench-host clean
+.PHONY: setup demo test test-all check bench bench-host clean
 
 setup: $(VENV)/.ready
 
@@ -33,6 +33,17 @@ test: check
 
 test-all: check
 	$(PY) -m pytest -m "not gpu"
+
+# RECAP's tables on the demo's set; start it again after an interruption and it goes on.
+BENCH_OUT ?= build/bench
+BENCH_RUNS := $(foreach n,1 2 3 4 8 9 10 11 12 13,runs/recap_table$(n).toml)
+
+bench: setup
+	$(PY) -m eyespan bench run $(BENCH_RUNS) --out $(BENCH_OUT)
+	test -e $(BENCH_OUT)/replay/tables.json || \
+		$(PY) -m eyespan replay --record demo --out $(BENCH_OUT)/replay
+	$(PY) -m eyespan bench report $(BENCH_OUT)
+	$(PY) -m eyespan bench report $(BENCH_OUT)/replay
 
 bench-host: setup
 	$(PY) -m benchmarks.host

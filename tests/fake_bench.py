@@ -37,8 +37,8 @@ class FakeClock:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Become the clock of the loop and of the bench."""
-        for module in ("eyespan.bench.clock", "eyespan.generation", "eyespan.engine"):
-            patch.setattr(f"{module}.perf_counter", self)
+        for module in ("bench.clock", "generation", "stream", "engine"):
+            patch.setattr(f"eyespan.{module}.perf_counter", self)
         patch.setattr("gc.collect", lambda: 0)  # nothing real is timed, and it takes a while
         patch.setitem(DRAFTERS, "scripted", "tests.fake_bench:Scripted")
 
@@ -48,6 +48,8 @@ class FakeTarget(ToyTarget):
     """A toy target on a fake clock; prompts are text, a letter is a token."""
 
     clock: FakeClock = field(default_factory=FakeClock)
+    wavers: bool = False
+    """Whether packs of several nodes swap the best two tokens everywhere."""
 
     def __post_init__(self) -> None:
         self.vocab, self.order, self.eos_ids = VOCAB, ORDER, frozenset()
@@ -76,12 +78,18 @@ class FakeTarget(ToyTarget):
         outs = super().forward(states, trees, needs)
         for out in outs:
             object.__setattr__(out, "logits", torch.from_numpy(np.asarray(out.logits)))
+            if self.wavers and len(out.row_ids) > 1:
+                out.row_ids[:, :2] = out.row_ids[:, 1::-1]
         return outs
 
 
 @dataclass(frozen=True)
 class _Prompt:
     ids: Ints
+
+    @property
+    def input_ids(self) -> torch.Tensor:
+        return torch.from_numpy(self.ids)[None]
 
     def __len__(self) -> int:
         return len(self.ids)

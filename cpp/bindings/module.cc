@@ -1,8 +1,7 @@
 // eyespan._core: the compiled core under Python names. Arrays come in as views and leave as numpy;
 // everything that decides lives in cpp/src.
 //
-// Calls hold the interpreter lock, which is what serialises the sessions that share a memory; only
-// SuffixAutomaton.extend releases it, because prompts are long and the automaton is one request's.
+// Calls hold the interpreter lock, which is what serialises the sessions that share a memory.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
@@ -303,9 +302,7 @@ void bind_suffix(nb::module_& m) {
       .def("barrier", &SuffixAutomaton::barrier, "No match or continuation crosses this place.")
       .def("extend",
            [](SuffixAutomaton& self, const Ints& tokens, const TokenSet& media) {
-             const auto view = span(tokens);
-             nb::gil_scoped_release unlocked;
-             self.extend(view, media);
+             self.extend(span(tokens), media);
            },
            "tokens"_a, "media"_a, "Appends tokens; each run of media is one barrier.")
       .def("match",

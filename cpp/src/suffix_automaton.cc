@@ -63,7 +63,8 @@ void SuffixAutomaton::append_symbol(std::int32_t symbol) {
   if (text_.size() == max_tokens_) rebuild_from_recent_half();
   const auto end = static_cast<std::int32_t>(text_.size());
   if (symbol < 0) {
-    symbol = -1 - static_cast<std::int32_t>(barriers_.size());  // after the rebuild, which numbers them anew
+    // After the rebuild, which numbers them anew.
+    symbol = -1 - static_cast<std::int32_t>(barriers_.size());
     barriers_.push_back(end);
   }
   text_.push_back(symbol);
@@ -95,11 +96,11 @@ void SuffixAutomaton::append_symbol(std::int32_t symbol) {
         edges_[edge].target = clone;
       }
       states_[next].link = states_[current].link = clone;
-      if (tail_ == next && std::min(end, count_depth_) <= length) tail_ = clone;
     }
   }
   last_ = current;
   if (count_depth_ > 0) {
+    // A split may have left the old tail with longer suffixes only: the climb sees to that as well.
     tail_ = edges_[find_edge(tail_, symbol)].target;
     const std::int32_t kept = std::min(end + 1, count_depth_);
     while (states_[states_[tail_].link].length >= kept) tail_ = states_[tail_].link;

@@ -123,7 +123,8 @@ void WindowTrie::grow_slots() {
 }
 
 std::size_t WindowTrie::bytes() const noexcept {
-  return sizeof(*this) + nodes_.capacity() * sizeof(Node) + slots_.capacity() * sizeof(std::int32_t);
+  return sizeof(*this) + nodes_.capacity() * sizeof(Node) +
+         slots_.capacity() * sizeof(std::int32_t);
 }
 
 std::string WindowTrie::check_integrity() const {
@@ -152,7 +153,9 @@ std::string WindowTrie::check_integrity() const {
     ++below[tries[i]];
     if (depths[i] > depth_) return "a window is too long";
     if (!(node.count > 0.0f)) return "a node counts nothing";
-    if (depths[i] > 1 && node.count > nodes_[parent].count) return "a node counts more than its parent";
+    if (depths[i] > 1 && node.count > nodes_[parent].count) {
+      return "a node counts more than its parent";
+    }
   }
   if (touched != touched_) return "the touched tries are miscounted";
   for (std::size_t i = 0; i < nodes_.size(); ++i) {

@@ -16,7 +16,7 @@ from eyespan.cost import cost_curve
 from eyespan.drafters import make_drafter
 from eyespan.drafters.base import Bound, Drafter
 from eyespan.engine import Decoder
-from eyespan.errors import ConfigError, ContextError
+from eyespan.errors import ConfigError, ContextError, InputError
 from eyespan.grammar import Grammars, check_format
 from eyespan.policy import Policy
 from eyespan.sampling import Sampling
@@ -108,7 +108,7 @@ class Engine:
 
     def generate(
         self,
-        prompt: str | Sequence[Message],
+        prompt: str | Sequence[Message] | Prompt,
         images: Sequence[Picture] = (),
         **options: Any,
     ) -> Generation:
@@ -118,7 +118,7 @@ class Engine:
 
     def stream(
         self,
-        prompt: str | Sequence[Message],
+        prompt: str | Sequence[Message] | Prompt,
         images: Sequence[Picture] = (),
         *,
         max_new_tokens: int = 256,
@@ -133,7 +133,8 @@ class Engine:
         """Answer a prompt while it is written.
 
         Args:
-            prompt: a user's text, or chat messages in the transformers format.
+            prompt: a user's text, chat messages in the transformers format, or what the target's
+                own `prepare` and `prompt_from_ids` made (its pictures are in it already).
             images: files or pictures, in the order of the prompt's placeholders (before the text
                 when the prompt is a plain string).
             max_new_tokens: exact upper bound; cut further where the model's context ends.
@@ -158,7 +159,7 @@ class Engine:
         wanted = Sampling.of(options, sampling or self.sampling)
         if wanted.response_format is not None:
             check_format(wanted.response_format)
-        inputs = self.target.prepare(prompt, open_pictures(images))
+        inputs = self._inputs(prompt, images)
         request = self._request(inputs, max_new_tokens, scope)
         choosing = Choosing(self.target, wanted, inputs, request, self._grammar_compiler)
         sink = Trace(trace) if isinstance(trace, (str, Path)) else trace
@@ -177,7 +178,7 @@ class Engine:
 
     def astream(
         self,
-        prompt: str | Sequence[Message],
+        prompt: str | Sequence[Message] | Prompt,
         images: Sequence[Picture] = (),
         **options: Any,
     ) -> AsyncStream:
@@ -188,6 +189,20 @@ class Engine:
         """
         options["cancel"] = cancel = options.get("cancel") or Event()
         return AsyncStream(lambda: self.stream(prompt, images, **options), cancel)
+
+    def _inputs(
+        self, prompt: str | Sequence[Message] | Prompt, images: Sequence[Picture]
+    ) -> Prompt:
+        if not isinstance(prompt, Prompt):
+            return self.target.prepare(prompt, open_pictures(images))
+        if images:
+            raise InputError(
+                f"{len(images)} image(s)",
+                found="the prompt is prepared already",
+                needed="a prepared prompt holds its own pictures",
+                todo="Pass the images to `prepare`, or the prompt as text.",
+            )
+        return prompt
 
     def _grammar_compiler(self) -> Grammars:
         if self._grammars is None:

@@ -160,4 +160,5 @@ def inverse_draw(probs: Doubles, uniforms: Doubles) -> Ints:
     total = probs.cumsum(-1)
     beyond = total > uniforms[:, None] * total[:, -1:]
     last = probs.shape[-1] - 1 - (probs[:, ::-1] > 0).argmax(-1)
-    return np.where(beyond.any(-1), beyond.argmax(-1), last).astype(np.int32)
+    tokens: Ints = np.where(beyond.any(-1), beyond.argmax(-1), last).astype(np.int32)
+    return tokens

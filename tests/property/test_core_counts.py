@@ -121,6 +121,17 @@ def test_a_long_repetitive_text_counts_in_bounded_time_and_space() -> None:
     assert core.check_integrity() == ""
 
 
+def test_of_very_many_continuations_the_latest_met_are_looked_at() -> None:
+    """A guess costs the same however many tokens have followed a frequent one."""
+    none = _core.TokenSet(1000, [])
+    core = _core.SuffixAutomaton(max_tokens=4096, count_depth=3)
+    core.extend(ints([part for token in range(1, 601) for part in (0, token)]), none)
+    rules = _core.SuffixRules(max_factor=3.0, min_prob=0.0, max_depth=2)
+    tree, score, _ = _core.guess_suffix(core, ints([0]), rules, none, none, 63)
+    assert tree[0].tolist() == [89, 90, 91]
+    assert score == pytest.approx(3 / 512)
+
+
 def test_wrong_rules_are_refused() -> None:
     for wrong in (
         {"max_factor": -1.0},

@@ -333,3 +333,37 @@ def test_a_picture_has_one_hash_in_every_format(tmp_path: Path) -> None:
     hashes = {image_hash(one) for one in (picture, tmp_path / "a.png", tmp_path / "a.bmp")}
     assert len(hashes) == 1
     assert image_hash(Image.new("RGB", (4, 5), (1, 2, 3))) not in hashes
+
+
+def test_pictures_of_the_hubs_own_picture_type_stay_bytes(tmp_path: Path) -> None:
+    """Files of the hub declare their picture columns, single or in lists; both are read alike."""
+    import datasets
+
+    single = {**ROWS["chartqa"](0), "image": PICTURES[0]}
+    many = {**seed_row(1), "image": [PICTURES[1], PICTURES[2]]}
+    for name, row, kind in (
+        ("chartqa", single, datasets.Image()),
+        ("seed_bench", many, datasets.List(datasets.Image())),
+    ):
+        data = datasets.Dataset.from_list([{**row, "image": None}]).remove_columns("image")
+        column = datasets.Dataset.from_dict(
+            {"image": [row["image"]]}, features=datasets.Features({"image": kind})
+        )
+        whole = datasets.concatenate_datasets([data, column], axis=1)
+        (tmp_path / name).mkdir()
+        whole.to_parquet(tmp_path / name / "test-00000-of-00001.parquet")
+        (record,) = records(open_source(f"{name}@{tmp_path / name}"))
+        given = row["image"] if isinstance(row["image"], list) else [row["image"]]
+        assert [image_hash(one) for one in record.images] == [image_hash(one) for one in given]
+        assert all(isinstance(one, bytes) for one in record.images)
+
+
+def test_inputs_that_a_set_calls_alike_are_kept_apart(tmp_path: Path) -> None:
+    rows = [{**seed_row(number), "question_id": "same"} for number in range(3)]
+    folder = parquet(tmp_path, "seed", rows, "test")
+    source = open_source(f"seed_bench@{folder}")
+    chosen = select(source, inputs=3, warm_up=0, seed=1).inputs
+    assert len({one.id for one in chosen}) == 3
+    assert {record_of(source, one).turns for one in chosen} == {
+        record.turns for record in records(source)
+    }

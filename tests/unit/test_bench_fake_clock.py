@@ -11,7 +11,7 @@ import pytest
 from eyespan.bench import metrics
 from eyespan.bench.datasets import load_selection, open_source
 from eyespan.bench.records import NOISE, PLAIN, Run, Store
-from eyespan.bench.runner import Runner
+from eyespan.bench.runner import Runner, contestants_of
 from eyespan.bench.settings import Method, Settings
 from tests.fake_bench import NODE, PASS, READ_TOKEN, FakeClock, FakeTarget
 
@@ -40,7 +40,8 @@ def measured(
     )
     with Store(tmp_path / folder) as store:
         target = FakeTarget(clock=clock)
-        Runner(settings, target, methods, {name: source}, {name: selection}, store).run()
+        ready, _ = contestants_of(target, methods, settings.repeats)
+        Runner(settings, target, ready, {name: source}, {name: selection}, store).run()
         return store.runs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from eyespan.bench.between import between
+from eyespan.bench.compare import NEAR_TIE
 from eyespan.bench.datasets import Chosen, Selection
 from eyespan.bench.execute import execute
 from eyespan.bench.live import Board
@@ -303,3 +305,52 @@ def test_a_stress_run_needs_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(value > 0 for row in rows for value in row if isinstance(value, float))
     assert execute(settings, tmp_path, lambda said: None, board()) == 0
     assert tables_of(tmp_path)["recap_table11"].rows == rows, "not measured twice"
+
+
+class Terminal(io.StringIO):
+    """A stream that somebody watches."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_watched_run_shows_a_bar_and_every_method_and_a_log_only_lines(tmp_path: Path) -> None:
+    settings = fake_settings(tmp_path, seeds=(3,), repeats=1, tables=())
+    for stream, watched in ((Terminal(), True), (io.StringIO(), False)):
+        shown = Board(Console(file=stream, width=100, force_terminal=watched), "name")
+        folder = tmp_path / f"run{watched}"
+        target = FakeTarget(clock=clock)
+        execute(settings, folder, lambda said, target=target: target, shown)  # type: ignore[misc]
+        text = stream.getvalue()
+        assert "5/5" in text
+        assert ("\x1b[" in text) is watched
+        assert ("2.00" in text) is watched, "tau of the method that is always one token ahead"
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize(("tie", "status", "code"), [(1e-4, "DIFFERENT", 1), (99.0, "near tie", 0)])
+def test_other_answers_are_told_from_near_ties(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tie: float, status: str, code: int
+) -> None:
+    """A target that says something else to trees: no drafter's fault, and no speed."""
+    monkeypatch.setitem(NEAR_TIE, "float32", tie)
+    settings = fake_settings(tmp_path, seeds=(3,), repeats=1)
+    target = FakeTarget(clock=clock, wavers=True)
+    assert execute(settings, tmp_path / "run", lambda said: target, board()) == code
+    runs = read_runs(tmp_path / "run")
+    assert {run.status for run in runs if run.method in ("m", "n")} == {status}
+    assert {run.status for run in runs if run.method == NOISE} == {"equal"}
+    summary = {row[0]: row for row in tables_of(tmp_path / "run")["summary"].rows}
+    assert (summary["m"][1] is None) is (status == "DIFFERENT")
+    assert status in str(summary["m"][-1])
+    markdown = (tmp_path / "run" / "tables.md").read_text()
+    assert "### Is every answer the plain one?" in markdown
+    json.loads((tmp_path / "run" / "tables.json").read_text(), parse_constant=pytest.fail)
+    json.loads((tmp_path / "run" / "figures.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_a_run_without_a_method_that_can_run_is_refused(tmp_path: Path) -> None:
+    method = Method(label="T", drafter="not_there", optional=True)
+    with pytest.raises(ConfigError, match="T: no such name"):
+        execute(Settings(methods=(method,)), tmp_path, lambda said: None, board())

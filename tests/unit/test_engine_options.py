@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eyespan import read_trace
-from eyespan.errors import ConfigError, OutputError
+from eyespan.errors import ConfigError, InputError, OutputError
 from eyespan.generation import Engine
 from eyespan.testing import RandomDrafter, tiny_target
 
@@ -50,3 +50,16 @@ def test_drafters_of_the_test_kit_are_traced(tmp_path: Path) -> None:
         "hi", max_new_tokens=4, trace=tmp_path / "trace"
     )
     assert read_trace(tmp_path / "trace")[0][0]["memory"] == "fresh"
+
+
+def test_a_prepared_prompt_is_answered_as_its_text_is() -> None:
+    target = engine().target
+    ids = target.prepare("hi").ids
+    prepared = engine().generate(target.prompt_from_ids(ids), max_new_tokens=6)
+    assert prepared.token_ids == engine().generate("hi", max_new_tokens=6).token_ids
+
+
+def test_pictures_beside_a_prepared_prompt_are_refused() -> None:
+    prompt = engine().target.prompt_from_ids([1, 2])
+    with pytest.raises(InputError, match="prepared"):
+        engine().generate(prompt, ["a.png"], max_new_tokens=4)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import eyespan
+
 PACKAGE = Path(__file__).parents[2] / "src" / "eyespan"
 
 LAYERS = {
@@ -104,3 +106,8 @@ def test_importing_the_package_is_cheap() -> None:
     code = f"import sys, eyespan; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    for name in eyespan.__all__:
+        assert getattr(eyespan, name).__module__.startswith("eyespan.")

@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from eyespan.bench.build import Report, build, kind_of
+from eyespan.bench.builders import Report, build, kind_of
 from eyespan.bench.datasets import Selection, Source, load_selection, open_source
 from eyespan.bench.live import Board
 from eyespan.bench.manifest import manifest, write_json
+from eyespan.bench.markdown import write_markdown
 from eyespan.bench.records import Store
-from eyespan.bench.runner import Runner, segments
+from eyespan.bench.runner import Runner, contestants_of, segments
 from eyespan.bench.settings import Method, Settings, usable_methods
 from eyespan.bench.stress import stress
-from eyespan.errors import ConfigError, InputError, UnsupportedTarget
+from eyespan.errors import ConfigError, InputError
 
 LoadTarget = Callable[[Settings], Any]
 
@@ -45,14 +46,23 @@ def execute(settings: Settings, folder: Path, load_target: LoadTarget, board: Bo
             todo="Add [[methods]] with a label and a drafter.",
         )
     methods, skipped = usable_methods(settings)
+    if kind != "stress" and not methods:
+        raise ConfigError(
+            "a run whose methods are all left out",
+            found="; ".join(f"{label}: {reason}" for label, reason in skipped.items()),
+            needed="at least one method that can run here is needed",
+            todo="Add one, or bring what the others lack.",
+        )
     with Store(folder) as store:
-        _same_settings(folder / "run.json", settings)
+        empty = not store.done and not (folder / "stress.json").exists()
+        _same_settings(folder / "run.json", settings, empty=empty)
         if kind == "answers":
-            sources, selections = open_inputs(settings, folder)
+            sources, selections = open_inputs(settings, folder, board)
             skipped |= measure(settings, methods, sources, selections, store, load_target, board)
             extra: Mapping[str, Any] = {}
         else:
             extra = _stressed(settings, folder)
+        skipped = {**_left_out_before(folder, store), **skipped}
         certificate = _certificate(folder, settings, skipped)
         report = Report(
             settings=settings,
@@ -61,28 +71,34 @@ def execute(settings: Settings, folder: Path, load_target: LoadTarget, board: Bo
             skipped=skipped,
             extra=extra,
         )
-        build(report).write(folder)
+        results = build(report)
+        results.write(folder)
+        write_markdown(folder / "tables.md", results.tables)
         statuses = Counter(run.status for run in store.runs)
     return 1 if statuses["DIFFERENT"] or statuses["error"] else 0
 
 
-def open_inputs(settings: Settings, folder: Path) -> tuple[dict[str, Source], dict[str, Selection]]:
+def open_inputs(
+    settings: Settings, folder: Path, board: Board
+) -> tuple[dict[str, Source], dict[str, Selection]]:
     """Sets and the inputs chosen from them; a selection that the folder holds is kept.
 
     Raises:
         InputError: a set cannot be read, or is no longer the one that was chosen from.
     """
     sources = {name: open_source(name) for name in settings.datasets}
-    selections = {
-        name: load_selection(
-            folder / "inputs" / f"{_file_name(name)}.json",
+    selections = {}
+    for name, source in sources.items():
+        file = folder / "inputs" / f"{_file_name(name)}.json"
+        if not file.exists():
+            board.note(f"choosing inputs of {name}")
+        selections[name] = load_selection(
+            file,
             source,
             inputs=settings.max_inputs,
             warm_up=settings.warm_up,
             seed=settings.seeds[0],
         )
-        for name, source in sources.items()
-    }
     return sources, selections
 
 
@@ -106,27 +122,10 @@ def measure(
     skipped: dict[str, str] = {}
     if todo:
         target = load_target(settings)
-        methods, skipped = _served(target, methods)
-        Runner(settings, target, methods, sources, selections, store, board.update).run()
+        ready, skipped = contestants_of(target, methods, settings.repeats)
+        Runner(settings, target, ready, sources, selections, store, board.update).run()
     board.end()
     return skipped
-
-
-def _served(target: Any, methods: tuple[Method, ...]) -> tuple[tuple[Method, ...], dict[str, str]]:
-    """Methods that can draft for this very target."""
-    from eyespan.drafters import make_drafter
-
-    served, skipped = [], {}
-    for method in methods:
-        try:
-            make_drafter(method.drafter, vocab_size=target.info.vocab_size, **method.options)
-        except (ConfigError, InputError, UnsupportedTarget) as error:
-            if not method.optional:
-                raise
-            skipped[method.label] = f"{error.found}; {error.needed}"
-        else:
-            served.append(method)
-    return tuple(served), skipped
 
 
 def _stressed(settings: Settings, folder: Path) -> dict[str, Any]:
@@ -140,10 +139,10 @@ def _stressed(settings: Settings, folder: Path) -> dict[str, Any]:
     return held
 
 
-def _same_settings(file: Path, settings: Settings) -> None:
-    """Note a new run's settings; refuse to continue another run."""
+def _same_settings(file: Path, settings: Settings, *, empty: bool) -> None:
+    """Note a new run's settings; refuse to continue another run that has results."""
     asked = json.loads(json.dumps(settings.measured()))
-    if not file.exists():
+    if empty or not file.exists():
         write_json(file, asked)
         return
     held = _read_json(file)
@@ -155,6 +154,14 @@ def _same_settings(file: Path, settings: Settings) -> None:
             needed="results of one folder must come from one run",
             todo="Use another --out, or delete the folder.",
         )
+
+
+def _left_out_before(folder: Path, store: Store) -> dict[str, str]:
+    """Methods that an earlier start of this run had to leave out and that have no answers yet."""
+    file = folder / "manifest.json"
+    held = _read_json(file).get("skipped", {}) if file.exists() else {}
+    ran = {run.method for run in store.runs}
+    return {label: reason for label, reason in held.items() if label not in ran}
 
 
 def _certificate(folder: Path, settings: Settings, skipped: Mapping[str, str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Table
 
 from eyespan.bench import metrics
-from eyespan.bench.build.shared import outputs_of
+from eyespan.bench.builders.shared import outputs_of
 from eyespan.bench.records import NOISE, STOCK, Run
 from eyespan.bench.settings import Settings
 
@@ -52,6 +52,10 @@ class Board:
             TimeRemainingColumn(),
         )
         self._task: TaskID | None = None
+
+    def note(self, text: str) -> None:
+        """Say what takes a while before the first input."""
+        self._console.print(f"{self._name}: {text}", soft_wrap=True)
 
     def begin(self, settings: Settings, total: int, done: int, runs: Sequence[Run]) -> None:
         """Start at `done` of `total` inputs, `runs` known already."""

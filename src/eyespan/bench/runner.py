@@ -30,7 +30,7 @@ from eyespan.bench.settings import Method, Settings
 from eyespan.bench.stock import stock_side
 from eyespan.bench.watch import Watch, describe
 from eyespan.drafters import make_drafter
-from eyespan.errors import EyespanError
+from eyespan.errors import ConfigError, EyespanError, InputError, UnsupportedTarget
 from eyespan.generation import Engine
 from eyespan.target import HuggingFaceTarget
 from eyespan.target.images import open_pictures
@@ -112,17 +112,40 @@ class Outcome:
 
 
 class Contestant:
-    """A method with one engine, and so one memory, for every repeat."""
+    """A method with one engine, and so one memory, for every repeat.
+
+    Raises:
+        ConfigError, InputError, UnsupportedTarget: the method cannot draft for this target.
+    """
 
     def __init__(self, target: Any, method: Method, repeats: int) -> None:
         self.label = method.label
-        self.watches = [
-            Watch(make_drafter(method.drafter, vocab_size=target.info.vocab_size, **method.options))
-            for _ in range(repeats)
-        ]
-        self.engines = [
-            Engine(target, cast(Any, watch), budget=method.budget) for watch in self.watches
-        ]
+        self.watches: list[Watch] = []
+        self.engines: list[Engine] = []
+        for _ in range(repeats):
+            size = target.info.vocab_size
+            drafter = make_drafter(method.drafter, vocab_size=size, **method.options)
+            self.watches.append(Watch(drafter))
+            self.engines.append(Engine(target, drafter, budget=method.budget))
+
+
+def contestants_of(
+    target: Any, methods: Sequence[Method], repeats: int
+) -> tuple[list[Contestant], dict[str, str]]:
+    """Methods ready to run, and why optional ones cannot draft for this target.
+
+    Raises:
+        ConfigError, InputError, UnsupportedTarget: a method that is not optional cannot.
+    """
+    ready, skipped = [], {}
+    for method in methods:
+        try:
+            ready.append(Contestant(target, method, repeats))
+        except (ConfigError, InputError, UnsupportedTarget) as error:
+            if not method.optional:
+                raise
+            skipped[method.label] = f"{error.found}; {error.needed}"
+    return ready, skipped
 
 
 class Runner:
@@ -131,7 +154,7 @@ class Runner:
     Args:
         settings: of the run.
         target: the model.
-        methods: those of the settings that can run here.
+        contestants: methods that can run here.
         sources: sets by name.
         selections: their inputs.
         store: where results go.
@@ -142,7 +165,7 @@ class Runner:
         self,
         settings: Settings,
         target: Any,
-        methods: Sequence[Method],
+        contestants: Sequence[Contestant],
         sources: Mapping[str, Source],
         selections: Mapping[str, Selection],
         store: Store,
@@ -151,9 +174,10 @@ class Runner:
         self._settings, self._target = settings, target
         self._sources, self._selections = sources, selections
         self._store, self._on_input = store, on_input
+        self._contestants = list(contestants)
         if settings.noise:
-            methods = [*methods, Method(label=NOISE, drafter="none", budget=0)]
-        self._contestants = [Contestant(target, one, settings.repeats) for one in methods]
+            again = Method(label=NOISE, drafter="none", budget=0)
+            self._contestants.append(Contestant(target, again, settings.repeats))
         self._stock = settings.stock and isinstance(target, HuggingFaceTarget)
         self._plain = Engine(target, "none", budget=0)
         self._witness = Witness()
@@ -347,9 +371,7 @@ class Runner:
         answers = {one.timed.token_ids for one in outcomes if one.timed}
         gaps: list[float] = []
         if len(answers) > 1:
-            tokens = self._settings.max_new_tokens
-            self._watched.generate(messages, images, max_new_tokens=tokens)
-            gaps = list(self._witness.gaps)
+            gaps = self._gaps(messages, images)
         runs: list[Run] = []
         seen: set[int] = set()
         for one in outcomes:
@@ -359,6 +381,14 @@ class Runner:
                 seen.add(one.repeat)
             runs.append(self._run(item, record, turn, one, plain.token_ids, gaps))
         return runs, plain.generation.text
+
+    def _gaps(self, messages: Sequence[Any], images: Sequence[Image.Image]) -> list[float]:
+        """How sure the target was at each token of the plain answer; none where that fails, so
+        that every difference counts.
+        """
+        side = self._side(self._watched, messages, images)
+        outcome = self._turn("witness", 0, side)
+        return list(self._witness.gaps) if outcome.timed else []
 
     def _run(
         self,

@@ -1,6 +1,6 @@
 """What a run measures: a TOML file, checked whole before anything is loaded.
 
-    tables = ["recap_table1"]       # what is made of the results (`eyespan.bench.build.BUILDERS`)
+    tables = ["recap_table1"]       # what is made of the results (see `eyespan.bench.builders`)
     datasets = ["demo:receipt", "demo:table"]
     max_inputs = 8                  # of each
     [presets.paper]                 # the same run elsewhere: `eyespan bench run FILE preset=paper`

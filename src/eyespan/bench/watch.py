@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
 
 from eyespan.drafters.base import Ask, Drafter, Session
 from eyespan.types import DraftTree, Prefill, Request
@@ -28,43 +29,48 @@ class KnowsTasks(Protocol):
 
 
 class Watch:
-    """Stands in for a drafter in an engine and passes everything on.
+    """Listens in on a drafter.
 
     The engine turns a drafter's fault into plain decoding, as a server must; a measurement must
-    know of it.
+    know of it. The drafter stays the very object that the engine gets: what it declares by its type
+    (a gate, a model of its own) would be hidden by a stand-in.
 
     Args:
-        drafter: the real one.
+        drafter: whose `begin` and `propose_many` are listened to.
     """
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
         self.failure: str | None = None
         self._session: Session | None = None
+        begin, propose_many = drafter.begin, drafter.propose_many
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.drafter, name)
+        def heard_begin(request: Request, prefill: Prefill) -> Session:
+            self._session = None
+            with self._hearing():
+                self._session = begin(request, prefill)
+            return self._session
 
-    def begin(self, request: Request, prefill: Prefill) -> Session:
-        """Open a session and remember it until its bytes are asked for."""
-        self._session = None
+        def heard_propose_many(asks: Sequence[Ask]) -> list[DraftTree]:
+            with self._hearing():
+                return propose_many(asks)
+
+        vars(drafter).update(begin=heard_begin, propose_many=heard_propose_many)
+
+    @contextmanager
+    def _hearing(self) -> Iterator[None]:
         try:
-            self._session = self.drafter.begin(request, prefill)
+            yield
         except Exception as error:
             self.failure = describe(error)
             raise
-        return self._session
 
-    def propose_many(self, asks: Sequence[Ask]) -> list[DraftTree]:
-        """Draft."""
-        try:
-            return self.drafter.propose_many(asks)
-        except Exception as error:
-            self.failure = describe(error)
-            raise
+    def reset(self) -> None:
+        """Empty what the drafter shares between requests."""
+        self.drafter.reset()
 
     def new_task(self) -> None:
-        """Pass a task boundary on to a drafter that knows of tasks."""
+        """Tell a drafter that knows of tasks that one begins."""
         if isinstance(self.drafter, KnowsTasks):
             self.drafter.new_task()
 

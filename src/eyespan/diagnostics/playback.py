@@ -196,6 +196,13 @@ class RecordedTarget:
         """The rows that were seen at the nodes."""
         return [state.rows.of(state.root, tree) for state, tree in zip(states, trees, strict=True)]
 
+    def grow(self, state: Any, tree: PackedTree, needs: Needs) -> TargetOut:
+        """The rows of a tree that has gained nodes: looking all up again costs no forward."""
+        return state.rows.of(state.root, tree)  # type: ignore[no-any-return]
+
+    def drop(self, state: Any) -> None:
+        """A pack leaves nothing behind: the root moves when something is kept."""
+
     def keep(self, state: Any, path: Ints) -> None:
         """Move the root behind the accepted path."""
         state.root += 1 + len(path)

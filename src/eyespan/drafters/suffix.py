@@ -179,7 +179,9 @@ class SuffixSession:
         return DraftTree(tokens, parents, scores, np.full(len(tokens), origin, np.int32), ORIGINS)
 
     def observe(self, step: Step) -> None:
-        """Committed tokens are counted; a finished answer joins those of its scope."""
+        """Committed tokens are counted; a finished answer joins those of its scope. One that its
+        reader broke off does not.
+        """
         tokens = np.array(step.verdict.tokens, np.int32)
         self._text.extend(step.prefix[self._indexed :], self._media)
         self._text.extend(tokens, self._media)

@@ -207,14 +207,6 @@ class Target(Protocol):
         """Run one pack per sequence; every state must have been kept since its last forward."""
         ...
 
-    def grow(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
-        """Run the nodes that a tree has gained since the last forward; says nothing of others."""
-        ...
-
-    def drop(self, state: SequenceState) -> None:
-        """Forget the last pack, its root too."""
-        ...
-
     def keep(self, state: SequenceState, path: Ints) -> None:
         """Keep the root and the accepted path [a] of the last pack, drop its other nodes."""
         ...
@@ -229,4 +221,16 @@ class Target(Protocol):
 
     def detach(self) -> None:
         """Undo what the adapter changed on a live model (its training flag)."""
+        ...
+
+
+class GrowingTarget(Target, Protocol):
+    """A target that can write by itself level by level, as a draft model does."""
+
+    def grow(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
+        """Run the nodes that a tree has gained since the last forward; says nothing of others."""
+        ...
+
+    def drop(self, state: SequenceState) -> None:
+        """Forget the last pack, its root too."""
         ...

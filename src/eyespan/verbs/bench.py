@@ -55,7 +55,8 @@ def run(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Where results go; of several runs, each has a folder of its file's name there.",
+            help="Where results go. Of several runs, each has a folder of its file's name there, "
+            "and DIR itself holds all their tables.",
         ),
     ],
 ) -> None:
@@ -76,7 +77,7 @@ def run(
             needed="a file that ends in .toml is needed",
             todo="Start with runs/recap_table1.toml.",
         )
-    from eyespan.bench.build import kind_of
+    from eyespan.bench.builders import kind_of
     from eyespan.bench.settings import load_settings, usable_methods
 
     runs = {file: load_settings(file, overrides) for file in files}
@@ -87,6 +88,10 @@ def run(
     for file, settings in runs.items():
         folder = out if len(files) == 1 else out / file.stem
         code = max(code, _run_one(file.stem, settings, folder, targets))
+    if len(files) > 1:
+        from eyespan.bench.gather import gather
+
+        gather(out, {file.stem: (runs[file].title, out / file.stem) for file in files})
     raise typer.Exit(code)
 
 
@@ -138,6 +143,8 @@ _FILE_WIDTH = 240
 
 def show(table: Table) -> None:
     """A table on stdout."""
+    from eyespan.bench.markdown import cell_text
+
     out = console.answers()
     if not console.on_terminal(out):
         out.width = _FILE_WIDTH
@@ -146,17 +153,7 @@ def show(table: Table) -> None:
         text = any(isinstance(row[at], str) for row in table.rows)
         drawn.add_column(head, justify="left" if text else "right")
     for row in table.rows:
-        drawn.add_row(*map(_cell, row))
+        drawn.add_row(*map(cell_text, row))
     out.print(drawn)
     out.print(Text(table.caption, "dim"), soft_wrap=True)
     out.print()
-
-
-def _cell(value: str | int | float | None) -> str:
-    if value is None:
-        return "-"
-    return (
-        f"{value:.3g}"
-        if isinstance(value, float) and abs(value) < 10
-        else (f"{value:.1f}" if isinstance(value, float) else str(value))
-    )

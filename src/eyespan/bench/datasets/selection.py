@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -88,14 +88,21 @@ def _draw(source: Source, most: int, seed: int) -> Iterator[Chosen]:
     rows: Any = count() if source.size is None else range(source.size)
     if source.shuffled and source.size is not None:
         rows = random.Random(f"{source.name}/{seed}").sample(range(source.size), source.size)
-    found = 0
+    ids: set[str] = set()
     for row in rows:
-        if found == most:
+        if len(ids) == most:
             return
         chosen = _look(source, row)
         if chosen is not None:
-            found += 1
+            if chosen.id in ids:  # results are filed by id
+                chosen = replace(chosen, id=_apart(chosen.id, row))
+            ids.add(chosen.id)
             yield chosen
+
+
+def _apart(name: str, row: int) -> str:
+    """The id of an input whose set calls another one the same."""
+    return f"{name}#{row}"
 
 
 def _look(source: Source, row: int) -> Chosen | None:
@@ -163,7 +170,7 @@ def record_of(source: Source, chosen: Chosen) -> Record:
             todo="Correct the set.",
         )
     record = source.record(chosen.row)
-    if record is None or _describe(chosen.row, record) != chosen:
+    if record is None or not _same(_describe(chosen.row, record), chosen):
         raise InputError(
             f"input {chosen.id} of '{source.name}'",
             found="its pictures or questions are not those that the run's manifest lists",
@@ -171,6 +178,12 @@ def record_of(source: Source, chosen: Chosen) -> Record:
             todo="Restore the set, or start a new run in another folder.",
         )
     return record
+
+
+def _same(found: Chosen, chosen: Chosen) -> bool:
+    """Whether a row is still the input that was chosen."""
+    known = (chosen.images, chosen.questions) == (found.images, found.questions)
+    return known and chosen.id in (found.id, _apart(found.id, found.row))
 
 
 def _mismatch(file: Path, found: str) -> InputError:

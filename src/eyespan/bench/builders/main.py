@@ -1,0 +1,113 @@
+"""The main comparisons: every method by set (table 1), by category (table 2), with what it costs
+to serve (table 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from eyespan.bench import metrics
+from eyespan.bench.builders.shared import Report, number
+from eyespan.bench.records import Run
+from eyespan.bench.tables import Cell, Results, Table
+
+MIB = 2**20
+
+
+def table1(report: Report) -> Results:
+    """S and tau of every method on every set, and the plain average over sets."""
+    table = _by_column(
+        report,
+        lambda run: run.dataset,
+        list(report.settings.datasets),
+        average=lambda runs, cells: [metrics.mean(cells[0]), metrics.mean(cells[1])],
+        last="Average",
+        id_="recap_table1",
+        title="Speedup S and acceptance length tau by set",
+        source="RECAP Table 1",
+    )
+    return Results((table,))
+
+
+def table2(report: Report) -> Results:
+    """S and tau by category; "overall" weighs every turn alike."""
+    return _by_category(report, "recap_table2", "RECAP Table 2")
+
+
+def by_category(report: Report) -> Results:
+    """The same for inputs that are none of the paper's."""
+    return _by_category(report, "by_category", "")
+
+
+def _by_category(report: Report, id_: str, source: str) -> Results:
+    categories = list(dict.fromkeys(run.category for run in report.runs if run.category))
+    table = _by_column(
+        report,
+        lambda run: run.category,
+        categories,
+        average=lambda runs, cells: [metrics.speedup(runs), metrics.acceptance_length(runs)],
+        last="Overall",
+        id_=id_,
+        title="Speedup S and acceptance length tau by category",
+        source=source,
+    )
+    return Results((table,))
+
+
+def table3(report: Report) -> Results:
+    """What methods bring and what they add to a server."""
+    rows: list[tuple[Cell, ...]] = []
+    for label in report.labels:
+        runs = report.timed(label)
+        held = [run.state_bytes for run in report.of(label) if run.state_bytes >= 0]
+        plain = [run.plain_tokens / run.plain_seconds["total"] for run in runs]
+        rows.append(
+            (
+                label,
+                max(held) / MIB if held else None,
+                number(metrics.acceptance_length(runs)),
+                number(metrics.speedup(runs)),
+                number(metrics.mean(plain)),
+            )
+        )
+    table = Table(
+        id="recap_table3",
+        title="What a method adds to a server, and what it brings",
+        columns=("Method", "host MiB", "tau", "S", "plain tokens/s"),
+        rows=tuple(rows),
+        caption="Host memory is the largest that a drafter held after an answer, its request's own "
+        f"included. {report.caption()}",
+        source="RECAP Table 3",
+    )
+    return Results((table,))
+
+
+def _by_column(
+    report: Report,
+    key: Callable[[Run], str],
+    columns: Sequence[str],
+    *,
+    average: Callable[[Sequence[Run], tuple[list[float], list[float]]], list[float]],
+    last: str,
+    id_: str,
+    title: str,
+    source: str,
+) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for label in report.labels:
+        runs = report.timed(label)
+        groups = metrics.group(runs, key)
+        speeds = [metrics.speedup(groups.get(name, [])) for name in columns]
+        taus = [metrics.acceptance_length(groups.get(name, [])) for name in columns]
+        cells = [number(one) for pair in zip(speeds, taus, strict=True) for one in pair]
+        overall = [number(one) for one in average(runs, (speeds, taus))]
+        rows.append((label, *cells, *overall))
+    heads = [f"{name} {what}" for name in [*columns, last] for what in ("S", "tau")]
+    return Table(
+        id=id_,
+        title=title,
+        columns=("Method", *heads),
+        rows=tuple(rows),
+        caption=report.caption(),
+        source=source,
+    )
