@@ -114,6 +114,20 @@ def read_artifact(path: str | os.PathLike[str], *, kind: str) -> Artifact:
     return Artifact(manifest["about"], tensors)
 
 
+def read_about(path: str | os.PathLike[str], *, kind: str) -> Mapping[str, Any]:
+    """Read what an artifact's writer recorded, without its tensors.
+
+    Args:
+        path: its folder.
+        kind: what it must be.
+
+    Raises:
+        InputError: no artifact, or one of another kind or format.
+    """
+    about: Mapping[str, Any] = _read_manifest(Path(path), kind)["about"]
+    return about
+
+
 def write_rows(path: str | os.PathLike[str], rows: RowMap, *, vocab_size: int) -> None:
     """Write a prediction memory.
 

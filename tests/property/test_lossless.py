@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyespan.budget import CostCurve
-from eyespan.drafters import DRAFTERS
+from eyespan.drafters import DRAFTERS, TRAINED
 from eyespan.drafters.base import Ask
 from eyespan.draw import Chooser, History, by_position, from_stream, new_generator
 from eyespan.engine import Decoder
@@ -92,10 +92,21 @@ def test_a_seeded_sample_is_plain_decodings(name: str, data: st.DataObject) -> N
     assert running.output_ids.tolist() == said[len(prompt) :]
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in TRAINED])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_output_is_plain_decodings(name: str, data: st.DataObject) -> None:
+    check_output(name, data)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_output_is_plain_decodings_with_weights(name: str, data: st.DataObject) -> None:
+    check_output(name, data)
+
+
+def check_output(name: str, data: st.DataObject) -> None:
     target = ToyTarget(vocab=data.draw(st.sampled_from([12, 16])), media_ids=frozenset({0, 5}))
     prompt = data.draw(prompts)
     limit = data.draw(st.integers(1, 60))

@@ -26,6 +26,7 @@ from eyespan.target.prefill import read_prompt
 from eyespan.target.rows import top_rows
 from eyespan.target.states import StateTree
 from eyespan.target.tree_forward import call_model, forward_tree, step_inputs
+from eyespan.target.weights import TargetWeights, weights_of
 from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut, empty_ints
 
 
@@ -144,6 +145,14 @@ class HuggingFaceTarget:
         """
         check_unchanged(self.model, self._capabilities, self.info.name)
         return self._prompts.from_generate(input_ids, model_kwargs)
+
+    def weights(self) -> TargetWeights:
+        """See `weights.py`.
+
+        Raises:
+            UnsupportedTarget: its embedding or head is more than a table.
+        """
+        return weights_of(self.model, self.info.name)
 
     @torch.no_grad()
     def prefill(self, prompt: Prompt, needs: Needs) -> tuple[SequenceState, Prefill]:

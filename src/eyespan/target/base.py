@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from eyespan.target.features import FeatureMemory
     from eyespan.target.images import Picture
+    from eyespan.target.weights import TargetWeights
 
 Message: TypeAlias = Mapping[str, Any]
 """One chat turn: {"role": ..., "content": text or a list of parts}; a part is {"type": "text",
@@ -195,6 +196,10 @@ class Target(Protocol):
 
     def prompt_from_generate(self, input_ids: Any, model_kwargs: Mapping[str, Any]) -> Prompt:
         """A prompt from what transformers' `generate()` hands to its decoding method."""
+        ...
+
+    def weights(self) -> TargetWeights:
+        """The tables that a trained drafter borrows; refuses a model whose tables are more."""
         ...
 
     def prefill(self, prompt: Prompt, needs: Needs) -> tuple[SequenceState, Prefill]:
