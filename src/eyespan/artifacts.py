@@ -72,8 +72,8 @@ def write_artifact(
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _swap_in(folder / str(manifest["file"]), blob)
-        _swap_in(folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+        swap_in(folder / str(manifest["file"]), blob)
+        swap_in(folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
         for old in folder.glob("tensors-*.safetensors"):
             if old.name != manifest["file"]:
                 old.unlink()
@@ -204,7 +204,7 @@ def _unusable(folder: Path, kind: str, found: str) -> InputError:
     )
 
 
-def _swap_in(file: Path, content: bytes) -> None:
+def swap_in(file: Path, content: bytes) -> None:
     """Write a file so that its name never stands for half of it."""
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".writing-")
     try:

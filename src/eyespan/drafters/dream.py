@@ -123,7 +123,7 @@ class DreamHead(DraftHead):
     def __init__(self, config: DreamConfig) -> None:
         super().__init__(config)
         self.config = config
-        self.before = Block(config, 0)
+        self.before = Block(config, 0, norm_first=False)  # as the authors' files have it
         self.cross = CrossBlock(config, 1)
         self.after = Block(config, 2)
         self.norm = RmsNorm(config.hidden_size, config.rms_eps)

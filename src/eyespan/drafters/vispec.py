@@ -79,8 +79,8 @@ class Compressor(nn.Module):
         size, self.heads = config.hidden_size, config.heads
         inner = config.heads * config.head_dim
         self.queries = nn.Parameter(torch.randn(config.slots, inner) * inner**-0.5)
-        self.key = nn.Linear(size, inner, bias=False)
-        self.value = nn.Linear(size, inner, bias=False)
+        self.key = nn.Linear(size, inner, bias=config.qkv_bias)
+        self.value = nn.Linear(size, inner, bias=config.qkv_bias)
         self.out = nn.Linear(inner, size, bias=False)
 
     def forward(self, picture: Tensor) -> Tensor:

@@ -116,6 +116,11 @@ class HuggingFaceTarget:
         """Where attention is looked at; found when somebody asks first."""
         return last_layer_modules(self.model, self._capabilities.layers)
 
+    @property
+    def token_kinds(self) -> str | None:
+        """Name of the model input that says of each token whether it is text (0), or None."""
+        return self.family.token_kinds
+
     def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
         """Turn text or a chat and its pictures into model inputs.
 
