@@ -16,6 +16,9 @@ from eyespan.testing import random_checkpoint
 from eyespan.types import DraftTree, Ints, Needs, Prefill, Request, Step
 from tests.toys import ToyTarget
 
+WEIGHTED = (*TRAINED, "hybrid")
+"""Names that draft with a network."""
+
 
 def drafter_for(name: str, target: ToyTarget, seed: int = 0, **options: Any) -> Drafter:
     """Any drafter by name, those of this file too, for a toy target."""
@@ -26,8 +29,8 @@ def drafter_for(name: str, target: ToyTarget, seed: int = 0, **options: Any) -> 
     if name == "draft_model":  # right often, not always: it sees one token less of the past
         small = ToyTarget(vocab=target.vocab, order=target.order - 1, max_context=400)
         options.setdefault("draft_model", small)
-    if name in TRAINED and "checkpoint" not in options:
-        options["checkpoint"] = checkpoint_of(name, target)
+    if name in WEIGHTED and "checkpoint" not in options:
+        options["checkpoint"] = checkpoint_of("fovea" if name == "hybrid" else name, target)
     drafter = make_drafter(name, vocab_size=target.vocab, **options)
     if isinstance(drafter, Bound):
         drafter.bind(target)  # type: ignore[arg-type]

@@ -23,11 +23,12 @@ from eyespan.policy import Policy
 from eyespan.sequence import Running
 from eyespan.types import DraftTree, Ints, Needs, PackedTree, TargetOut
 from tests.drafting import ints, packed_of, prefill_of, request_of, show
-from tests.toy_drafters import drafter_for
+from tests.toy_drafters import WEIGHTED, drafter_for
 from tests.toys import WIDTH, ToyState, ToyTarget
 
 SMALL: dict[str, dict[str, Any]] = {
     "draft_model": {"draft_model": ToyTarget(vocab=4096, max_context=64)},
+    "hybrid": {"max_rows": 64, "max_suffix_tokens": 128},
     "lookahead": {"max_nodes": 512, "max_prompt_tokens": 64},
     "none": {},
     "prompt_lookup": {"max_tokens": 256},
@@ -76,14 +77,14 @@ def answer(drafter: Drafter, prompt: Sequence[int], limit: int, scope: str = "a"
 
 
 def toy_drafter(name: str, **options: Any) -> Drafter:
-    if name in TRAINED:  # forwards of a real network: as few as show that it has levels
+    if name in WEIGHTED:  # forwards of a real network: as few as show that it has levels
         options |= {"width": 2, "depth": 2}
     return drafter_for(name, ToyTarget(vocab=16, media_ids=MEDIA), **options)
 
 
 def few(name: str, limit: int) -> int:
     """Tokens of an answer: a dozen show all that a trained head, which remembers nothing, does."""
-    return min(limit, 12) if name in TRAINED else limit
+    return min(limit, 12) if name in WEIGHTED else limit
 
 
 every = pytest.mark.parametrize("name", DRAFTERS)

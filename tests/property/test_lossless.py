@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyespan.budget import CostCurve
-from eyespan.drafters import DRAFTERS, TRAINED
+from eyespan.drafters import DRAFTERS
 from eyespan.drafters.base import Ask
 from eyespan.draw import Chooser, History, by_position, from_stream, new_generator
 from eyespan.engine import Decoder
 from eyespan.policy import Policy
 from eyespan.sequence import Running
 from eyespan.types import Cut, DraftTree, Request, TargetOut
-from tests.toy_drafters import Broken, Oracle, RandomDrafter, drafter_for
+from tests.toy_drafters import WEIGHTED, Broken, Oracle, RandomDrafter, drafter_for
 from tests.toys import ToyTarget, toy_row
 
 CURVE = CostCurve(sizes=(1, 2, 16, 64), ms=(10.0, 11.0, 14.0, 30.0))
@@ -92,14 +92,14 @@ def test_a_seeded_sample_is_plain_decodings(name: str, data: st.DataObject) -> N
     assert running.output_ids.tolist() == said[len(prompt) :]
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if name not in TRAINED])
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in WEIGHTED])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_output_is_plain_decodings(name: str, data: st.DataObject) -> None:
     check_output(name, data)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", WEIGHTED)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_output_is_plain_decodings_with_weights(name: str, data: st.DataObject) -> None:

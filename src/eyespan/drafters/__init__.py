@@ -15,6 +15,7 @@ DRAFTERS: dict[str, str] = {
     "dream": "eyespan.drafters.dream:Dream",
     "eagle3": "eyespan.drafters.eagle3:Eagle3",
     "fovea": "eyespan.drafters.fovea:Fovea",
+    "hybrid": "eyespan.drafters.hybrid:Hybrid",
     "lookahead": "eyespan.drafters.lookahead:Lookahead",
     "msd": "eyespan.drafters.msd:Msd",
     "none": "eyespan.drafters.none:NoDrafter",
