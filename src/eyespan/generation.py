@@ -13,7 +13,7 @@ from eyespan.async_stream import AsyncStream
 from eyespan.budget import Budget
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
-from eyespan.drafters import make_drafter
+from eyespan.drafters import SHIPPED, make_drafter
 from eyespan.drafters.base import Bound, Drafter
 from eyespan.engine import Decoder
 from eyespan.errors import ConfigError, ContextError, InputError
@@ -24,7 +24,7 @@ from eyespan.stream import Granularity, Stream, check_granularity
 from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.target.base import Message, Prompt
 from eyespan.target.images import Picture, open_pictures
-from eyespan.target.loading import load_target
+from eyespan.target.loading import DEMO, load_target
 from eyespan.target.probe import self_test
 from eyespan.text import check_stops
 from eyespan.trace import Trace
@@ -87,6 +87,8 @@ class Engine:
     ) -> None:
         self.target = target
         self.sampling = sampling or Sampling()
+        if drafter in SHIPPED and target.info.name == DEMO:
+            drafter_options.setdefault("checkpoint", DEMO)
         self.drafter = (
             make_drafter(drafter, vocab_size=target.info.vocab_size, **drafter_options)
             if isinstance(drafter, str)

@@ -32,6 +32,8 @@ DRAFTERS: dict[str, str] = {
 
 TRAINED = ("dream", "eagle3", "fovea", "msd", "vispec")
 """Names that need a checkpoint."""
+SHIPPED = ("fovea", "hybrid")
+"""Those of them, and of drafters around them, whose weights for the demo model come along."""
 
 
 def make_drafter(name: str, *, vocab_size: int, **options: Any) -> Drafter:

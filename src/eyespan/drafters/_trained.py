@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from eyespan.target.base import Target
 
 KIND = "trained drafter"
+DEMO = "demo"
 SMALLEST_DTYPE = ("float32", "float16")
 
 C = TypeVar("C", bound=HeadConfig)
@@ -129,7 +131,7 @@ class Trained(Generic[C, H]):
 
     Args:
         vocab_size: ids of the target.
-        checkpoint: folder that `write_head` wrote.
+        checkpoint: folder that `write_head` wrote, or "demo": the weights that come along.
         **options: fields of the config that may change when decoding, see its `DECODING`.
 
     Raises:
@@ -153,7 +155,7 @@ class Trained(Generic[C, H]):
             self.needs = Needs(hidden_layers=(0, -1))
             self.fixed_budget = int(self._settings["nodes"])
             return
-        self._about = read_about(self.checkpoint, kind=KIND)
+        self._about = read_about(self._folder, kind=KIND)
         self.config: C = self._config()
         self._settings = self.config.to_json()
         with torch.device("meta"):  # a shape: weights are read when a target is there for them
@@ -176,7 +178,7 @@ class Trained(Generic[C, H]):
         """
         if self._head is None:
             self._check_there()
-            self._head = self._build(read_artifact(self.checkpoint, kind=KIND))
+            self._head = self._build(read_artifact(self._folder, kind=KIND))
         return self._head
 
     def attach(self, weights: TargetWeights) -> None:
@@ -376,6 +378,13 @@ class Trained(Generic[C, H]):
         context.x = x if context.x is None else torch.cat([context.x, x])
         old = context.positions
         context.positions = positions if old is None else torch.cat([old, positions])
+
+    @property
+    def _folder(self) -> str:
+        """Where the checkpoint is; "demo" is the one that comes along for the demo model."""
+        if self.checkpoint == DEMO:
+            return str(files("eyespan") / "demo" / "drafters" / self.name)
+        return self.checkpoint
 
     def _check_there(self) -> None:
         if not self.checkpoint:
