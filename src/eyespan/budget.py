@@ -185,6 +185,19 @@ def keep_nodes(draft: DraftTree, nodes: npt.NDArray[np.intp]) -> DraftTree:
     )
 
 
+def best_chain(draft: DraftTree) -> DraftTree:
+    """The likeliest path of a tree, for targets that verify no branches: from the root down, the
+    child with the highest score, the first of equals.
+    """
+    scores = np.zeros(len(draft)) if draft.scores is None else draft.scores
+    path: list[int] = []
+    children = np.flatnonzero(draft.parents == -1)
+    while children.size:
+        path.append(int(children[np.argmax(scores[children])]))
+        children = np.flatnonzero(draft.parents == path[-1])
+    return keep_nodes(draft, np.array(path, np.intp))
+
+
 def best_cut(
     chances: npt.NDArray[np.float64],
     curve: CostCurve,

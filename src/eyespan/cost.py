@@ -74,9 +74,12 @@ def measure(target: Target, needs: Needs) -> CostCurve:
 def _time_pass(
     target: Target, state: SequenceState, words: list[int], size: int, needs: Needs
 ) -> float:
-    """Milliseconds of one pass over a binary tree of `size` nodes, its rows and the roll-back."""
+    """Milliseconds of one pass over a binary tree of `size` nodes (a chain where the target takes
+    nothing else), its rows and the roll-back.
+    """
     tokens = np.array([words[at % len(words)] for at in range(size)], np.int32)
-    parents = (np.arange(size - 1, dtype=np.int32) - 1) // 2  # (0 - 1) // 2: node 0 is a root child
+    above = 2 if target.info.drafts == "trees" else 1
+    parents = (np.arange(size - 1, dtype=np.int32) - 1) // above  # -1 // 2: node 0 is a root child
     tree = PackedTree(*pack(tokens[1:], parents.astype(np.int32), None, int(tokens[0])))
     wall, busy = perf_counter(), process_time()
     target.forward([state], [tree], needs)

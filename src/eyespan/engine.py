@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from eyespan._core import pack
+from eyespan.budget import best_chain
 from eyespan.drafters.base import Ask, Drafter, Gate
 from eyespan.policy import Policy
 from eyespan.sequence import Running, sources_of
@@ -34,6 +35,7 @@ class Decoder:
     def __init__(self, target: Target, drafter: Drafter, policy: Policy) -> None:
         self.target, self.drafter, self.policy = target, drafter, policy
         self._vocab_size = target.info.vocab_size
+        self._chains = target.info.drafts == "chains"
         self._gate = drafter if isinstance(drafter, Gate) else None
 
     def start(self, running: Running, prompt: Prompt) -> None:
@@ -109,6 +111,8 @@ class Decoder:
         try:
             if draft is not None and running.prune is not None:
                 draft = running.prune(draft)
+            if draft is not None and self._chains:
+                draft = best_chain(draft)
             cut, reason = self.policy.cut(draft, running)
             if len(cut) and not 0 <= cut.tokens.min() <= cut.tokens.max() < self._vocab_size:
                 raise ValueError("a draft holds ids outside the target's vocabulary")

@@ -75,7 +75,10 @@ def test_a_contiguous_path_moves_nothing() -> None:
         assert torch.equal(layer.keys, keys[..., : state.length, :])
 
 
-@pytest.mark.parametrize(("family", "images"), [("llama", 0), ("llava", 1), ("qwen2_5_vl", 2)])
+@pytest.mark.parametrize(
+    ("family", "images"),
+    [("llama", 0), ("llava", 1), ("llava_next", 1), ("qwen2_5_vl", 2)],
+)
 def test_a_static_cache_is_packed_and_kept_too(family: str, images: int) -> None:
     target = target_of(family)
     prompt = prompt_of(target, images)
@@ -120,7 +123,7 @@ def test_a_released_cache_is_stocks_own(family: str) -> None:
     assert torch.equal(alone, continued)
 
 
-def hybrid_configs() -> dict[str, object]:
+def alien_configs() -> dict[str, object]:
     sizes = {
         "vocab_size": VOCAB_SIZE,
         "hidden_size": 32,
@@ -130,31 +133,18 @@ def hybrid_configs() -> dict[str, object]:
         "intermediate_size": 48,
     }
     return {
-        "short convolution": transformers.Lfm2Config(
-            **sizes, layer_types=["conv", "full_attention"], block_ff_dim=48
-        ),
-        "recurrent": transformers.Qwen3NextConfig(
-            **sizes,
-            layer_types=["linear_attention", "full_attention"],
-            linear_num_key_heads=2,
-            linear_num_value_heads=2,
-            linear_key_head_dim=8,
-            linear_value_head_dim=8,
-            num_experts=2,
-            num_experts_per_tok=1,
-            moe_intermediate_size=16,
-            shared_expert_intermediate_size=16,
-        ),
-        "state space": transformers.MambaConfig(
+        "KimiLinearDeltaAttention": transformers.KimiLinearConfig(**sizes, pad_token_id=0),
+        "MambaMixer": transformers.MambaConfig(
             vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=2, state_size=4
         ),
+        "layers of an unknown kind": transformers.MiniMaxConfig(**sizes, num_local_experts=2),
     }
 
 
-@pytest.mark.parametrize("kind", ["short convolution", "recurrent", "state space"])
-def test_states_that_mix_siblings_are_refused_at_load(kind: str) -> None:
-    model = transformers.AutoModelForCausalLM.from_config(hybrid_configs()[kind])
-    with pytest.raises(UnsupportedTarget, match=r"LinearAttention|without position_ids"):
+@pytest.mark.parametrize("found", list(alien_configs()))
+def test_states_of_unknown_classes_are_refused_at_load(found: str) -> None:
+    model = transformers.AutoModelForCausalLM.from_config(alien_configs()[found])
+    with pytest.raises(UnsupportedTarget, match=f"recurrent states in {found}"):
         HuggingFaceTarget(model)
 
 
@@ -165,6 +155,11 @@ def test_caches_that_cannot_drop_one_token_are_refused() -> None:
         check_cache(static, "tiny")
     with pytest.raises(UnsupportedTarget, match="offloaded DynamicCache"):
         check_cache(transformers.DynamicCache(config=config, offloading=True), "tiny")
+    config = target_of("qwen3_next").model.config
+    static = transformers.StaticCache(config=config, max_cache_len=64)
+    with pytest.raises(UnsupportedTarget, match="StaticCache"):
+        check_cache(static, "tiny", "trees")
+    config = target_of("mistral").model.config
     dynamic = transformers.DynamicCache(config=config)
     both = transformers.EncoderDecoderCache(dynamic, dynamic)
     with pytest.raises(UnsupportedTarget, match="EncoderDecoderCache"):

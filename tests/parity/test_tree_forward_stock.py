@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from PIL import Image
 
 from eyespan.target import mask_hook, self_test
 from eyespan.testing import SEEING, plain_answer, tiny_images, tiny_model
@@ -116,3 +119,61 @@ def test_a_conversation_continues_from_a_cache_of_stock(family: str) -> None:
     for token in ids[0, prompt.input_ids.shape[1] :].tolist():
         expected = step(target, plain, token)
     assert gap(seen["logits"], expected) < WORST
+
+
+@pytest.mark.parametrize("family", SEEING)
+def test_a_turned_picture_is_read_as_stocks_processor_reads_it(family: str, tmp_path: Path) -> None:
+    """A photo's EXIF orientation: a file is turned upright, a picture that somebody has opened is
+    taken as it is.
+    """
+    target = target_of(family)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    path = tmp_path / "turned.jpg"
+    tiny_images(3)[2].save(path, exif=exif)
+    read = []
+    for ours, theirs in (
+        (path, {"url": str(path)}),
+        (Image.open(path), {"image": Image.open(path)}),
+    ):
+        chat = [{"role": "user", "content": [{"type": "image", **theirs}]}]
+        stock = target.processor.apply_chat_template(
+            chat, tokenize=True, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+        )
+        prompt = target.prepare([{"role": "user", "content": [{"type": "image"}]}], [ours])
+        assert torch.equal(prompt.input_ids, stock["input_ids"])
+        assert torch.equal(prompt.media["pixel_values"], stock["pixel_values"])
+        read.append(prompt.media["pixel_values"])
+    assert not torch.equal(*read)
+
+
+@pytest.mark.parametrize("family", SEEING)
+def test_pictures_and_words_in_turn_keep_their_order(family: str) -> None:
+    """Pictures of different sizes between words and turns, as stock's own template places them."""
+    target = target_of(family)
+    one, two, three = tiny_images(3)
+    parts = [{"type": "image"}, {"type": "text", "text": "or"}, {"type": "image"}]
+    chat = [
+        {"role": "user", "content": parts},
+        {"role": "assistant", "content": [{"type": "text", "text": "this"}]},
+        {"role": "user", "content": [{"type": "text", "text": "and"}, {"type": "image"}]},
+    ]
+    waiting = iter([one, two, three])
+    filled = [
+        {
+            **turn,
+            "content": [
+                {**part, "image": next(waiting)} if part["type"] == "image" else part
+                for part in turn["content"]
+            ],
+        }
+        for turn in chat
+    ]
+    stock = target.processor.apply_chat_template(
+        filled, tokenize=True, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+    )
+    prompt = target.prepare(chat, [one, two, three])
+    assert torch.equal(prompt.input_ids, stock["input_ids"])
+    assert torch.equal(prompt.media["pixel_values"], stock["pixel_values"])
+    swapped = target.prepare(chat, [three, two, one])
+    assert gap(*(target.prefill(each, Needs())[1].logits for each in (prompt, swapped))) > 0.01

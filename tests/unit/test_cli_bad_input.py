@@ -101,6 +101,16 @@ def test_a_spelled_out_placeholder(shell: Shell, tiny_folder: Path) -> None:
     assert "'<image>'" in shell.refused("generate", "-m", tiny_folder, "what is <image> here?")
 
 
+def test_a_spelled_out_placeholder_for_many_pictures(
+    shell: Shell, tiny_folder: Path, pictures: Path, tmp_path: Path
+) -> None:
+    """One wrong question is no failure of a thousand pictures; nothing is written."""
+    out = tmp_path / "answers.jsonl"
+    asked = ("--images", pictures, "--out", out, "what is <image> here?")
+    assert "'<image>'" in shell.refused("generate", "-m", tiny_folder, *asked)
+    assert not out.exists() or "answer" not in out.read_text()
+
+
 def test_more_text_than_the_context_holds(shell: Shell, tiny_folder: Path) -> None:
     assert "context" in shell.refused("generate", "-m", tiny_folder, "a" * 600)
 

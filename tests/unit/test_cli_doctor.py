@@ -22,7 +22,8 @@ def test_a_model_that_works(shell: Shell, tiny_folder: Path) -> None:
     assert done.code == 0
     text = " ".join(done.out.split())
     for words in (
-        "family llava", "2 layers, width 64", "float32, cpu", "attention sdpa",
+        "family llava: LLaVA", "drafts trees", "takes text, pictures", "cache all tokens;",
+        "positions one by one", "2 layers, width 64", "float32, cpu", "attention sdpa",
         "context 512 tokens", "media ids 0, 3", "end ids 2", "self-test passed", "64: ",
         "speculation works",
     ):  # fmt: skip

@@ -126,3 +126,17 @@ def test_open_pictures_are_not_turned() -> None:
     """Stock's processors take an open picture as it is; so do we."""
     turned = Image.open(io.BytesIO(rotated_jpeg()))
     assert open_picture(turned).size == PICTURE.size
+
+
+def test_too_many_pictures_are_refused_before_one_is_opened() -> None:
+    with pytest.raises(InputError, match="at most 128 are taken"):
+        open_pictures([b"no picture"] * 129)
+    with pytest.raises(InputError, match="not a picture"):
+        open_pictures([b"no picture"] * 128)
+
+
+def test_pictures_together_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eyespan.target.images.MAX_PIXELS_TOGETHER", 2 * 40 * 60 + 100)
+    assert len(open_pictures([PICTURE, PICTURE])) == 2
+    with pytest.raises(InputError, match="over all pictures of a request"):
+        open_pictures([PICTURE] * 3)

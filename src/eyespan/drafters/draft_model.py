@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from eyespan.config import check_whole, config_of, refuse
 from eyespan.drafters.base import Ask, Session
-from eyespan.errors import ConfigError
+from eyespan.errors import ConfigError, UnsupportedTarget
 from eyespan.types import (
     MAX_PACK,
     ROW_SIZE,
@@ -107,6 +107,13 @@ class DraftModel:
             InputError, UnsupportedTarget: it cannot be loaded, or its cache cannot be rolled back.
         """
         draft = _ready(self.config.draft_model, target)
+        if draft.info.recurrent:
+            raise UnsupportedTarget(
+                f"draft model '{draft.info.name}'",
+                found="recurrent states, which cannot forget a whole draft",
+                needed="a draft model of attention alone is needed; the target may be any",
+                todo="Choose another draft model.",
+            )
         check_same_words(target, draft)
         self._model = draft
 

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eyespan.target.adapter import HuggingFaceTarget
+    from eyespan.target.features import FeatureMemory
     from eyespan.target.images import open_picture
     from eyespan.target.loading import load_target
     from eyespan.target.probe import self_test
 
 _EXPORTS = {
+    "FeatureMemory": "features",
     "HuggingFaceTarget": "adapter",
     "load_target": "loading",
     "open_picture": "images",
     "self_test": "probe",
 }
 
-__all__ = ["HuggingFaceTarget", "load_target", "open_picture", "self_test"]
+__all__ = ["FeatureMemory", "HuggingFaceTarget", "load_target", "open_picture", "self_test"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,20 +8,24 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 
 from eyespan.target import cache as caches
+from eyespan.target import replay, states
 from eyespan.target.attention import last_layer_modules, row_watched, unseen
 from eyespan.target.base import Message, Prompt, SequenceState, TargetInfo
 from eyespan.target.capabilities import Capabilities, check_unchanged, inspect_model
 from eyespan.target.extras import hidden_states
 from eyespan.target.families import family_of
+from eyespan.target.features import Encoder
 from eyespan.target.images import Picture, open_pictures
 from eyespan.target.inputs import PromptMaker
 from eyespan.target.media import eos_ids_of, media_ids_of, picture_ids_of
 from eyespan.target.prefill import read_prompt
 from eyespan.target.rows import top_rows
-from eyespan.target.tree_forward import forward_tree
+from eyespan.target.states import StateTree
+from eyespan.target.tree_forward import call_model, forward_tree, step_inputs
 from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut, empty_ints
 
 
@@ -31,6 +35,12 @@ class HuggingFaceTarget:
     The model is put into eval mode (dropout would make every comparison meaningless); `detach()`
     puts its training flag back. Nothing else about it changes, and one model may serve several
     adapters and stock `generate()`, though not from two threads at the same moment.
+
+    Attributes:
+        info: facts about it (see `TargetInfo`).
+        family: its row in the table of families.
+        model: the live model.
+        processor, tokenizer: what it was given, or None.
     """
 
     def __init__(self, model: Any, processor: Any = None, name: str | None = None) -> None:
@@ -46,8 +56,8 @@ class HuggingFaceTarget:
             UnsupportedTarget: it cannot be verified in trees, with the reason.
         """
         name = name or str(model.config.name_or_path or type(model).__name__)
-        self._family = family_of(model.config)
-        self._capabilities = found = inspect_model(model, name)
+        self.family = family_of(model.config)
+        self._capabilities = found = inspect_model(model, self.family, name)
         self.model = model
         self.processor = processor
         self.tokenizer = getattr(processor, "tokenizer", processor)
@@ -63,10 +73,10 @@ class HuggingFaceTarget:
         """Fill `info` and try a cache."""
         model, known = self.model, found.vocab_size
         eos_ids = frozenset(i for i in eos_ids_of(model, self.tokenizer) if 0 <= i < known)
-        media_ids = media_ids_of(model.config, self.tokenizer, self._family, eos_ids)
+        media_ids = media_ids_of(model.config, self.tokenizer, self.family, eos_ids)
         self.info = TargetInfo(
             name=name,
-            family=self._family.name,
+            family=self.family.name,
             vocab_size=found.vocab_size,
             media_ids=frozenset(i for i in media_ids if 0 <= i < max(known, found.embeddings)),
             eos_ids=eos_ids,
@@ -76,11 +86,29 @@ class HuggingFaceTarget:
             dtype=str(found.dtype).removeprefix("torch."),
             device=str(found.device),
             attention=found.attention,
-            masks="explicit" if found.full_attention else "hook",
+            masks=found.masks,
+            drafts="chains" if found.states == "chains" else "trees",
+            recurrent=found.states != "none",
         )
+        if found.states == "trees":
+            states.install(model)
         self._picture_ids = picture_ids_of(model.config)
-        self._prompts = PromptMaker(model, self.processor, self._family, self.info, found.device)
+        self._encoder = Encoder(model, self.family, self._picture_ids)
+        self._prompts = PromptMaker(model, self.processor, self.family, self.info, found)
         self._probe()
+
+    @property
+    def remembers(self) -> str:
+        """What the decoder's layers remember: "all tokens", "windows", "states" and the like."""
+        return self._capabilities.remembers
+
+    def check_text(self, text: str) -> None:
+        """Refuse a user's text that no picture can make right: see `prepare`.
+
+        Raises:
+            InputError: it spells a placeholder, or is no Unicode.
+        """
+        self._prompts.check_text(text)
 
     @cached_property
     def _last_layer(self) -> tuple[torch.nn.Module, ...]:
@@ -132,10 +160,11 @@ class HuggingFaceTarget:
             self._capabilities,
             prompt,
             needs,
+            family=self.family,
+            encoder=self._encoder,
             media_ids=self.info.media_ids,
             picture_ids=self._picture_ids,
             last_layer=self._last_layer if needs.visual_attention else (),
-            token_kinds=self._family.token_kinds,
         )
 
     @torch.no_grad()
@@ -186,7 +215,7 @@ class HuggingFaceTarget:
             output = forward_tree(
                 self.model,
                 self._capabilities,
-                self._family.token_kinds,
+                self.family,
                 state,
                 tree,
                 hidden=bool(needs.hidden_layers),
@@ -212,25 +241,76 @@ class HuggingFaceTarget:
             path: [a] packed indices, ascending, root excluded. To drop a committed last token from
                 the cache (it becomes the next root), leave it out.
         """
-        caches.keep_path(state.cache, state.length, state.pending, path)
+        if self._capabilities.states == "chains":
+            self._keep_chain(state, path)
+        else:
+            skip = self._capabilities.picture_layers
+            caches.keep_path(state.cache, state.length, state.pending, path, skip)
+            if isinstance(state.undo, StateTree):
+                state.undo.keep(state.cache, path)
+            elif self._capabilities.states == "trees":
+                replay.settle(state.cache, state.pending)
         kept = 1 + len(path)
         state.length += kept
         state.next_position = state.next_position + kept
         if state.padding is not None:
             state.padding = torch.nn.functional.pad(state.padding, (0, kept), value=True)
-        state.pending = 0
+        state.pending, state.undo = 0, None
+        if len(state.owed) > replay.MOST_OWED:
+            self._pay(state)
 
     def drop(self, state: SequenceState) -> None:
-        """Forget the last pack, its root too: as if its forward had never been."""
-        caches.drop(state.cache, state.pending)
+        """Forget the last pack, its root too: as if its forward had never been. Not for models
+        with recurrent states, which a pack of one node moves on for good.
+        """
+        if self.info.recurrent:
+            raise RuntimeError("a recurrent state does not forget a whole pack")
+        caches.drop(state.cache, state.pending, self._capabilities.picture_layers)
         state.pending = 0
 
+    def _keep_chain(self, state: SequenceState, path: Ints) -> None:
+        """Keep the first nodes of a chain; states that have seen more go back to where they were
+        and are owed what was committed since.
+        """
+        fed = len(state.owed) + state.pending
+        if len(path) == state.pending - 1:
+            replay.settle(state.cache, fed)
+            caches.drop(state.cache, 0)
+            state.owed = empty_ints()
+            return
+        state.undo.restore(state.cache)
+        caches.drop(state.cache, fed)
+        state.owed = np.concatenate([state.owed, state.pack[: 1 + len(path)]])
+
+    def _pay(self, state: SequenceState) -> None:
+        """Feed the owed tokens alone."""
+        owed, state.owed = state.owed, empty_ints()
+        count = len(owed)
+        inputs: dict[str, Any] = step_inputs(self.family, state, count, self._capabilities.device)
+        tokens = torch.from_numpy(owed.astype(np.int64))[None].to(self._capabilities.device)
+        call_model(
+            self.model,
+            self._capabilities,
+            self.family,
+            state.cache,
+            input_ids=tokens,
+            position_ids=state.next_position + torch.arange(-count, 0, device=tokens.device),
+            mask=state.padding,
+            logits_to_keep=1,
+            **inputs,
+        )
+        replay.settle(state.cache, count)
+        caches.drop(state.cache, 0)
+
+    @torch.no_grad()
     def release(self, state: SequenceState) -> Any:
         """End a sequence and hand its cache back, behaving as stock's own. Guesses of a round that
         an error cut short are dropped.
         """
         if state.pending:
             self.keep(state, empty_ints())
+        if len(state.owed):
+            self._pay(state)
         cache = state.cache
         caches.end_recording(cache)
         state.close()
@@ -253,6 +333,6 @@ class HuggingFaceTarget:
         text = (i for i in range(self.info.vocab_size) if i not in self.info.media_ids)
         state, _ = self.prefill(self.prompt_from_ids(list(islice(text, 2))), Needs())
         try:
-            caches.check_cache(state.cache, self.info.name)
+            caches.check_cache(state.cache, self.info.name, self._capabilities.states)
         finally:
             state.close()

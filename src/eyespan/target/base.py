@@ -11,19 +11,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+import numpy as np
+
 from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from eyespan.target.features import FeatureMemory
     from eyespan.target.images import Picture
 
 Message: TypeAlias = Mapping[str, Any]
 """One chat turn: {"role": ..., "content": text or a list of parts}; a part is {"type": "text",
 "text": ...} or {"type": "image"}, the latter standing for the next picture of the request."""
 
-MaskWay: TypeAlias = Literal["explicit", "hook"]
-"""How tree masks reach the model: built here as one tensor, or composed with the model's own."""
+Drafts: TypeAlias = Literal["trees", "chains"]
+"""What a model can verify in one forward."""
+
+MaskWay: TypeAlias = Literal["explicit", "hook", "own"]
+"""How tree masks reach the model: built here as one tensor, or composed with the model's own; a
+chain needs nothing but those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +39,7 @@ class TargetInfo:
 
     Attributes:
         name: what it was loaded from, for people.
-        family: name of its row in `families.py`.
+        family: name of its row in `families/`.
         vocab_size: rows of the language-model head; draft ids lie below it.
         media_ids: ids that are never text (image, video, vision start and end, padding).
         eos_ids: ids that end an answer.
@@ -43,6 +50,9 @@ class TargetInfo:
         device: where it runs, e.g. "cpu" or "cuda:0".
         attention: attention implementation, "sdpa" or "eager".
         masks: how tree masks reach the model.
+        drafts: what it can verify in one forward; "chains" where recurrent states only move
+            forward.
+        recurrent: whether it has recurrent states at all.
     """
 
     name: str
@@ -57,6 +67,8 @@ class TargetInfo:
     device: str
     attention: str
     masks: MaskWay
+    drafts: Drafts = "trees"
+    recurrent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +82,8 @@ class Prompt:
         media: inputs of the prefill alone: pixels and grids, or features that are already there.
         padding: [1, L] bool, False at left padding; None when nothing is padded.
         images: pictures in the prompt.
+        features: where features of pictures are looked up and kept, so that a conversation's
+            pictures are encoded once; None encodes them for this prompt alone.
         cache: a cache that already holds the first tokens of `ids`, or an empty one to fill;
             None makes the target create its own.
     """
@@ -80,6 +94,7 @@ class Prompt:
     media: Mapping[str, Any] = field(default_factory=dict)
     padding: Tensor | None = None
     images: int = 0
+    features: FeatureMemory | None = None
     cache: Any = None
 
     def __len__(self) -> int:
@@ -93,7 +108,19 @@ class SequenceState:
         length: committed tokens in the cache (all but the root).
     """
 
-    __slots__ = ("cache", "capacity", "length", "next_position", "padding", "pending", "pictures")
+    __slots__ = (
+        "cache",
+        "capacity",
+        "length",
+        "next_position",
+        "owed",
+        "pack",
+        "padding",
+        "pending",
+        "pictures",
+        "step_inputs",
+        "undo",
+    )
 
     def __init__(
         self,
@@ -103,6 +130,7 @@ class SequenceState:
         padding: Tensor | None,
         capacity: int | None,
         pictures: Tensor,
+        step_inputs: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Start a state after a prefill.
 
@@ -113,6 +141,7 @@ class SequenceState:
             padding: [1, length] bool or None, see `Prompt`.
             capacity: slots of a static cache, None when the cache grows.
             pictures: [m] positions of the prompt where features of pictures stand, on the host.
+            step_inputs: [1, 1, ...] rows that every token of a step repeats (see `Family`).
         """
         self.cache = cache
         self.length = length
@@ -120,7 +149,11 @@ class SequenceState:
         self.padding = padding
         self.capacity = capacity
         self.pictures = pictures
+        self.step_inputs = step_inputs or {}
         self.pending = 0  # nodes of the last forward that `keep` has not sorted out yet
+        self.pack: Ints = np.empty(0, np.int32)  # their ids
+        self.owed: Ints = np.empty(0, np.int32)  # committed ids that the cache lost again
+        self.undo: Any = None  # what the last forward did to recurrent states
 
     @property
     def room(self) -> int | None:
@@ -135,6 +168,8 @@ class SequenceState:
         """Free the cache; the state cannot be used afterwards."""
         self.cache = None
         self.padding = None
+        self.undo = None
+        self.step_inputs = {}
 
 
 class Target(Protocol):

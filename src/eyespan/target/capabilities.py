@@ -3,7 +3,8 @@
 Facts this rests on (transformers 5): a causal language model accepts a 4-D attention mask as it is;
 where the decoder's config has `layer_types`, the same masks travel as {layer type: mask}; the cache
 argument is called `cache` (before 5.24 `past_key_values`); `DynamicCache(config=...)` says by its
-layer classes what every decoder layer remembers.
+layer classes what every decoder layer remembers. `_is_stateful` and `is_croppable` are not asked:
+neither tells a state that mixes siblings from one that does not.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers.cache_utils import DummyLayer, DynamicLayer
+from transformers.cache_utils import DummyLayer, DynamicLayer, LinearAttentionLayer
 
 from eyespan.errors import UnsupportedTarget
-from eyespan.target.cache import check_cache, new_cache
+from eyespan.target.base import MaskWay
+from eyespan.target.cache import check_cache, contents, new_cache
+from eyespan.target.families import Family
+from eyespan.target.states import States, states_of
 
-_NEEDED_ARGUMENTS = ("attention_mask", "position_ids", "logits_to_keep")
+_NEEDED_ARGUMENTS = ("attention_mask", "logits_to_keep")
 _CACHE_ARGUMENTS = ("cache", "past_key_values")
 _MASKABLE = ("sdpa", "eager")
 _LENGTH_DEPENDENT_ROPES = ("dynamic", "longrope")
@@ -31,8 +35,12 @@ class Capabilities:
 
     Attributes:
         cache_argument: name of the forward argument that takes the cache.
+        takes_positions: whether the model counts positions at all (a model of states does not).
         layer_types: keys of the mask mapping, or empty when the mask travels as one tensor.
         full_attention: every layer sees the whole past, so one explicit mask serves all.
+        picture_layers: indices of layers that attend to pictures instead of text.
+        states: what the model remembers besides keys and values.
+        remembers: what its layers remember, in words.
         attention: "sdpa" or "eager".
         vocab_size, max_context, hidden_size, layers: see `TargetInfo`.
         embeddings: rows of the input embeddings; prompt ids lie below it.
@@ -40,8 +48,12 @@ class Capabilities:
     """
 
     cache_argument: str
+    takes_positions: bool
     layer_types: tuple[str, ...]
     full_attention: bool
+    picture_layers: frozenset[int]
+    states: States
+    remembers: str
     attention: str
     vocab_size: int
     embeddings: int
@@ -51,12 +63,20 @@ class Capabilities:
     dtype: torch.dtype
     device: torch.device
 
+    @property
+    def masks(self) -> MaskWay:
+        """How tree masks reach the model."""
+        if self.states == "chains":
+            return "own"
+        return "explicit" if self.full_attention else "hook"
 
-def inspect_model(model: Any, name: str) -> Capabilities:
+
+def inspect_model(model: Any, family: Family, name: str) -> Capabilities:
     """Ask everything once.
 
     Args:
         model: a transformers causal or image-text-to-text model.
+        family: its row.
         name: how error messages call it.
 
     Raises:
@@ -65,12 +85,22 @@ def inspect_model(model: Any, name: str) -> Capabilities:
     config = model.config
     text = config.get_text_config(decoder=True)
     _refuse_other_shapes(model, config, name)
+    cache = _empty_cache(config, name)
+    states = states_of(model, cache, name)
+    check_cache(cache, name, states)
+    attends = any(type(layer) is not LinearAttentionLayer for layer in cache.layers)
     arguments = inspect.signature(model.forward).parameters
     embeddings = model.get_input_embeddings().weight
+    pictures = frozenset(getattr(text, "cross_attention_layers", None) or ())
+    full = all(type(layer) in (DynamicLayer, DummyLayer) for layer in cache.layers)
     return Capabilities(
-        cache_argument=_cache_argument(arguments, name),
+        cache_argument=_cache_argument(arguments, attends, name),
+        takes_positions="position_ids" in arguments,
         layer_types=tuple(sorted(set(getattr(text, "layer_types", None) or ()))),
-        full_attention=_all_full(config, name),
+        full_attention=full and not family.own_masks,
+        picture_layers=pictures,
+        states=states,
+        remembers=contents(cache, pictures),
         attention=_attention(text, name),
         vocab_size=int(model.get_output_embeddings().weight.shape[0]),
         embeddings=int(embeddings.shape[0]),
@@ -138,8 +168,9 @@ def _refuse_other_shapes(model: Any, config: Any, name: str) -> None:
 _DYNAMIC_INT8 = ("torch.ao.nn.quantized.dynamic", "torch.ao.nn.intrinsic.quantized.dynamic")
 
 
-def _cache_argument(arguments: Any, name: str) -> str:
-    missing = [argument for argument in _NEEDED_ARGUMENTS if argument not in arguments]
+def _cache_argument(arguments: Any, attends: bool, name: str) -> str:
+    needed = (*_NEEDED_ARGUMENTS, "position_ids") if attends else _NEEDED_ARGUMENTS
+    missing = [argument for argument in needed if argument not in arguments]
     found = [argument for argument in _CACHE_ARGUMENTS if argument in arguments]
     if missing or not found:
         raise _unsupported(
@@ -163,10 +194,10 @@ def _attention(text_config: Any, name: str) -> str:
     return attention
 
 
-def _all_full(config: Any, name: str) -> bool:
-    """Whether no layer forgets; refuses layers whose memory cannot be rolled back."""
+def _empty_cache(config: Any, name: str) -> Any:
+    """The cache that stock makes for this model; its layers say what each decoder layer keeps."""
     try:
-        cache = new_cache(config)
+        return new_cache(config)
     except (KeyError, AttributeError, TypeError) as error:
         raise _unsupported(
             name,
@@ -174,8 +205,6 @@ def _all_full(config: Any, name: str) -> bool:
             "attention layers that keep keys and values",
             "Use stock generate().",
         ) from None
-    check_cache(cache, name)
-    return all(type(layer) in (DynamicLayer, DummyLayer) for layer in cache.layers)
 
 
 def _max_context(text_config: Any) -> int:

@@ -23,6 +23,12 @@ Picture: TypeAlias = Image.Image | str | Path | bytes
 MAX_PIXELS = 50_000_000
 """Largest picture, checked from its header before anything is decoded. About 150 MB as RGB."""
 
+MAX_PICTURES = 128
+"""Pictures of one request, counted before the first is opened."""
+
+MAX_PIXELS_TOGETHER = 8 * MAX_PIXELS
+"""Pixels of one request's pictures, each counted from its header before it is decoded."""
+
 _DAMAGES = (
     OSError,
     SyntaxError,
@@ -39,19 +45,22 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 """Decoders that may run; exotic ones are where the vulnerabilities are."""
 
 
-def open_picture(picture: Picture, name: str | None = None) -> Image.Image:
+def open_picture(
+    picture: Picture, name: str | None = None, most_pixels: int = MAX_PIXELS
+) -> Image.Image:
     """One picture as RGB.
 
     Args:
         picture: a path, the bytes of a file, or an open picture. Of an animation, the first frame.
         name: how error messages call it; default: the path.
+        most_pixels: what it may have.
 
     Raises:
         InputError: missing, empty, not a picture, truncated, or too large.
     """
     if isinstance(picture, Image.Image):
         label = name or "a picture"
-        _check_size(picture, label)
+        _check_size(picture, label, most_pixels)
         return _decoded(picture, label, upright=False)
     if not isinstance(picture, (str, Path, bytes)):
         found = f"a {type(picture).__name__}"
@@ -61,7 +70,7 @@ def open_picture(picture: Picture, name: str | None = None) -> Image.Image:
     if not data:
         raise _bad(label, "an empty file", "Check how it was written or sent.")
     opened = _opened(data, label)
-    _check_size(opened, label)
+    _check_size(opened, label, most_pixels)
     return _decoded(opened, label, upright=True)
 
 
@@ -69,7 +78,8 @@ def open_pictures(pictures: Sequence[Picture]) -> list[Image.Image]:
     """Several pictures, in order.
 
     Raises:
-        InputError: a single picture or path was given, whose letters would be taken for paths.
+        InputError: a single picture or path was given, whose letters would be taken for paths; too
+            many pictures, or too many pixels together.
     """
     if isinstance(pictures, (str, bytes)) or not isinstance(pictures, Iterable):
         raise InputError(
@@ -78,7 +88,20 @@ def open_pictures(pictures: Sequence[Picture]) -> list[Image.Image]:
             needed="a list of pictures is needed",
             todo=f"Write images=[{pictures!r:.40}].",
         )
-    return [open_picture(picture) for picture in pictures]
+    waiting = list(pictures)
+    if len(waiting) > MAX_PICTURES:
+        raise InputError(
+            f"{len(waiting)} images",
+            found="more than one request may have",
+            needed=f"at most {MAX_PICTURES} are taken",
+            todo="Ask about fewer at a time.",
+        )
+    opened: list[Image.Image] = []
+    left = MAX_PIXELS_TOGETHER
+    for picture in waiting:
+        opened.append(open_picture(picture, most_pixels=min(MAX_PIXELS, left)))
+        left -= opened[-1].width * opened[-1].height
+    return opened
 
 
 def _read(path: Path, label: str) -> bytes:
@@ -94,10 +117,10 @@ def _read(path: Path, label: str) -> bytes:
         raise _bad(label, f"not a path ({error})", "Check the path.") from None
 
 
-def _check_size(opened: Image.Image, label: str) -> None:
+def _check_size(opened: Image.Image, label: str, most: int) -> None:
     width, height = opened.size
-    if width * height > MAX_PIXELS:
-        raise _too_large(label, f"{width} x {height} pixels")
+    if width * height > most:
+        raise _too_large(label, f"{width} x {height} pixels", most)
 
 
 def _opened(data: bytes, label: str) -> Image.Image:
@@ -107,7 +130,7 @@ def _opened(data: bytes, label: str) -> Image.Image:
     except UnidentifiedImageError:
         raise _bad(label, "not a picture", "Save it in one of those formats.") from None
     except Image.DecompressionBombError:
-        raise _too_large(label, "far more pixels") from None
+        raise _too_large(label, "far more pixels", MAX_PIXELS) from None
     except _DAMAGES as error:
         raise _damaged(label, error) from None
 
@@ -126,13 +149,11 @@ def _damaged(label: str, error: Exception) -> InputError:
     return _bad(label, f"a damaged picture ({error})", "Send the whole file.")
 
 
-def _too_large(label: str, found: str) -> InputError:
-    return InputError(
-        f"image '{label}'",
-        found=found,
-        needed=f"at most {MAX_PIXELS // 1_000_000} megapixels are decoded",
-        todo="Scale it down first.",
-    )
+def _too_large(label: str, found: str, most: int) -> InputError:
+    needed = f"at most {MAX_PIXELS // 1_000_000} megapixels are decoded"
+    if most < MAX_PIXELS:
+        needed += f", {MAX_PIXELS_TOGETHER // 1_000_000} over all pictures of a request"
+    return InputError(f"image '{label}'", found=found, needed=needed, todo="Scale it down first.")
 
 
 def _bad(label: str, found: str, todo: str) -> InputError:

@@ -17,6 +17,7 @@ from eyespan.errors import InputError, UnsupportedRequest
 from eyespan.target import chat
 from eyespan.target.base import Message, Prompt, TargetInfo
 from eyespan.target.cache import capacity, check_cache, length
+from eyespan.target.capabilities import Capabilities
 from eyespan.target.families import Family
 
 if TYPE_CHECKING:
@@ -32,7 +33,12 @@ class PromptMaker:
     """Makes prompts for one target; keeps no state between requests."""
 
     def __init__(
-        self, model: Any, processor: Any, family: Family, info: TargetInfo, device: torch.device
+        self,
+        model: Any,
+        processor: Any,
+        family: Family,
+        info: TargetInfo,
+        capabilities: Capabilities,
     ) -> None:
         """Remember where things go.
 
@@ -41,15 +47,22 @@ class PromptMaker:
             processor: processor, tokenizer or None.
             family: the model's row.
             info: media ids and name.
-            device: of the model's inputs.
+            capabilities: device of the model's inputs, kind of its states.
         """
         self._model = model
         self._processor = processor
         self._tokenizer = getattr(processor, "tokenizer", processor)
         self._family = family
         self._info = info
-        self._device = device
+        self._device = capabilities.device
+        self._states = capabilities.states
         self._embeddings = int(model.get_input_embeddings().weight.shape[0])
+
+    def check_text(self, text: str) -> None:
+        """See `HuggingFaceTarget.check_text`."""
+        if self._tokenizer is not None:
+            turn = {"role": "user", "content": [{"type": "text", "text": text}]}
+            chat.check_text([turn], self._tokenizer, self._info.media_ids)
 
     def prepare(self, prompt: str | Sequence[Message], images: Sequence[Image]) -> Prompt:
         """See `Target.prepare`."""
@@ -99,7 +112,7 @@ class PromptMaker:
             positions = self._positions(ids, media)
         cache = given.get("cache", given.get("past_key_values"))
         if cache is not None:
-            check_cache(cache, self._info.name)
+            check_cache(cache, self._info.name, self._states)
             self._refuse_static(cache)
         self._refuse_parts(positions, 0 if cache is None else length(cache), ids.shape[1])
         return Prompt(
@@ -113,8 +126,9 @@ class PromptMaker:
 
     @property
     def _media_arguments(self) -> tuple[str, ...]:
-        kinds = (self._family.token_kinds,) if self._family.token_kinds else ()
-        return (*self._family.media_inputs, *kinds, _FEATURES)
+        family = self._family
+        kinds = (family.token_kinds,) if family.token_kinds else ()
+        return (*family.media_inputs, *family.step_inputs, *kinds, _FEATURES)
 
     def _refuse_static(self, cache: Any) -> None:
         """`generate()` sizes a static cache for the answer; rejected guesses would overrun it."""

@@ -22,7 +22,8 @@ def eos_ids_of(model: Any, tokenizer: Any) -> frozenset[int]:
 
 def picture_ids_of(config: Any) -> frozenset[int]:
     """Ids in whose place projected features stand; the marks around them are not among these."""
-    found = (getattr(config, name, None) for name in ("image_token_id", "video_token_id"))
+    names = ("image_token_id", "video_token_id", "image_patch_id", "vision_config.image_token_id")
+    found = (_field(config, name) for name in names)
     return frozenset(int(i) for i in found if i is not None)
 
 
@@ -41,7 +42,10 @@ def media_ids_of(
         eos_ids: see `eos_ids_of`.
     """
     text_config = config.get_text_config(decoder=True)
-    media = [getattr(config, field, None) for field in family.media_fields]
+    media: list[Any] = []
+    for field in family.media_fields:
+        found = _field(config, field)
+        media += found if isinstance(found, (list, tuple)) else [found]
     padding = [getattr(source, "pad_token_id", None) for source in (text_config, tokenizer)]
     words = set(eos_ids)
     if tokenizer is not None:
@@ -50,3 +54,10 @@ def media_ids_of(
         words |= {tokenizer.unk_token_id, tokenizer.bos_token_id}
     media += [i for i in padding if i not in words]
     return frozenset(int(i) for i in media if i is not None)
+
+
+def _field(config: Any, path: str) -> Any:
+    """A config's field, through its parts; None where there is none."""
+    for name in path.split("."):
+        config = getattr(config, name, None)
+    return config

@@ -18,6 +18,8 @@ from eyespan.target.attention import row_watched
 from eyespan.target.base import Prompt, SequenceState
 from eyespan.target.capabilities import Capabilities
 from eyespan.target.extras import hidden_states, visual_tokens
+from eyespan.target.families import Family
+from eyespan.target.features import Encoder
 from eyespan.target.rows import top_rows
 from eyespan.target.tree_forward import call_model
 from eyespan.types import Ints, Needs, Prefill, PromptRows
@@ -29,10 +31,11 @@ def read_prompt(
     prompt: Prompt,
     needs: Needs,
     *,
+    family: Family,
+    encoder: Encoder,
     media_ids: frozenset[int],
     picture_ids: frozenset[int],
     last_layer: Sequence[torch.nn.Module],
-    token_kinds: str | None,
 ) -> tuple[SequenceState, Prefill]:
     """Run the prompt's forward.
 
@@ -41,10 +44,11 @@ def read_prompt(
         capabilities: what `inspect_model` found.
         prompt: one request; what its cache already holds is not run again.
         needs: what the drafter wants from the prompt.
+        family: the model's row; its per-token arguments are cut to the tokens that are run.
+        encoder: brings the pictures that are run.
         media_ids: ids whose positions get no rows.
         picture_ids: ids in whose place the features of pictures stand.
         last_layer: the decoder's last modules where attention is asked for, else none.
-        token_kinds: the family's per-token argument, cut to the tokens that are run.
 
     Returns:
         The sequence's state, with every prompt token in the cache, and what the prompt brought.
@@ -55,13 +59,16 @@ def read_prompt(
     positions = positions[positions >= past]
     last = len(prompt) - 1
     wanted = positions if positions.size and positions[-1] == last else np.append(positions, last)
+    per_token = {family.token_kinds, *family.step_inputs}
     media = {
-        key: value[:, past:] if key == token_kinds else value for key, value in prompt.media.items()
+        key: value[:, past:] if key in per_token else value
+        for key, value in encoder.inputs(prompt.media, prompt.ids, past, prompt.features).items()
     }
     with row_watched(last_layer, row=-1) as watched:
         output = call_model(
             model,
             capabilities,
+            family,
             cache,
             input_ids=prompt.input_ids[:, past:],
             position_ids=prompt.position_ids[..., past:],
@@ -89,6 +96,9 @@ def read_prompt(
         padding=prompt.padding,
         capacity=caches.capacity(cache),
         pictures=pictures,
+        step_inputs={
+            key: prompt.media[key][:, -1:] for key in family.step_inputs if key in prompt.media
+        },
     )
     return state, Prefill(
         next_row_ids=row_ids[-1],

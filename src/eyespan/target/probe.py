@@ -18,6 +18,9 @@ from eyespan.types import Ints, Needs, PackedTree, Words
 _PARENTS = (-1, 0, 1, 1, 0, 4)
 """The root, two children of it, two under the first of those and one under the second."""
 
+_CHAIN = (-1, 0, 1)
+"""For models that verify chains only."""
+
 _DEPTH = 2
 _PROMPT = 12
 _TOLERANCE = {torch.float32: 5e-4, torch.float16: 5e-3}
@@ -36,13 +39,14 @@ def self_test(target: Target) -> None:
     rng = np.random.default_rng(7)
     text = np.setdiff1d(np.arange(target.info.vocab_size), list(target.info.media_ids))
     length = max(1, min(_PROMPT, target.info.max_context - _DEPTH - 1))
-    ids = rng.choice(text, length + len(_PARENTS))
-    prompt, tree = ids[:length], _tree(ids[length:].astype(np.int32))
+    parents = _PARENTS if target.info.drafts == "trees" else _CHAIN
+    ids = rng.choice(text, length + len(parents))
+    prompt, tree = ids[:length], _tree(ids[length:].astype(np.int32), parents)
     state, _ = target.prefill(target.prompt_from_ids(prompt.tolist()), Needs())
     packed = target.forward([state], [tree], Needs())[0].logits.clone()
     state.close()
-    for leaf in (2, 3, 5):
-        path = _root_path(leaf)
+    for leaf in sorted(set(range(len(parents))) - set(parents)):
+        path = _root_path(leaf, parents)
         state, _ = target.prefill(target.prompt_from_ids(prompt.tolist()), Needs())
         for node in path:
             _compare(target, state, tree, node, packed[node])
@@ -52,7 +56,7 @@ def self_test(target: Target) -> None:
 def _compare(
     target: Target, state: SequenceState, tree: PackedTree, node: int, packed: Tensor
 ) -> None:
-    step = _tree(tree.tokens[node : node + 1])
+    step = _tree(tree.tokens[node : node + 1], (-1,))
     alone = target.forward([state], [step], Needs())[0].logits[0]
     target.keep(state, np.empty(0, np.int32))
     spread = float(alone.float().max() - alone.float().min())
@@ -67,24 +71,25 @@ def _compare(
         )
 
 
-def _tree(tokens: Ints) -> PackedTree:
-    """The first len(tokens) nodes of `_PARENTS`, in an order that is already packed."""
+def _tree(tokens: Ints, parents: tuple[int, ...]) -> PackedTree:
+    """A tree whose nodes are in packed order already."""
     size = len(tokens)
+    paths = [_root_path(node, parents) for node in range(size)]
     ancestors: Words = np.zeros((size, 2), np.uint64)
-    for node in range(size):
-        for ancestor in _root_path(node):
+    for node, path in enumerate(paths):
+        for ancestor in path:
             ancestors[node, 0] |= np.uint64(1) << np.uint64(ancestor)
     return PackedTree(
         tokens=tokens.astype(np.int32),
-        parents=np.array(_PARENTS[:size], np.int32),
-        depths=np.array([len(_root_path(node)) - 1 for node in range(size)], np.int32),
+        parents=np.array(parents, np.int32),
+        depths=np.array([len(path) - 1 for path in paths], np.int32),
         ancestors=ancestors,
         order=np.arange(size - 1, dtype=np.int32),
     )
 
 
-def _root_path(node: int) -> list[int]:
+def _root_path(node: int, parents: tuple[int, ...]) -> list[int]:
     path = [node]
-    while _PARENTS[path[-1]] >= 0:
-        path.append(_PARENTS[path[-1]])
+    while parents[path[-1]] >= 0:
+        path.append(parents[path[-1]])
     return path[::-1]

@@ -4,6 +4,8 @@ A node sees the whole prefix and its own ancestors, and stands at root position 
 row of position ids. Siblings share a position and do not see each other, so the logits of a node
 equal those of a plain forward over its root path.
 
+Models with recurrent states take a tree through `states.py` or a chain through `replay.py`.
+
 Two pitfalls are settled here: eager attention *adds* its mask, so a bool one would silently shift
 logits by one instead of hiding anything; and positions are given on every call, because Qwen-VL
 models otherwise continue from the offset that the last prefill, of any request, left behind.
@@ -11,6 +13,7 @@ models otherwise continue from the offset that the last prefill, of any request,
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -19,13 +22,17 @@ from torch import Tensor
 
 from eyespan.target.base import SequenceState
 from eyespan.target.capabilities import Capabilities
+from eyespan.target.families import Family
 from eyespan.target.mask_hook import ActiveTree, tree_active
+from eyespan.target.replay import Snapshot, is_chain
+from eyespan.target.states import StateTree, states_active
 from eyespan.types import PackedTree, Words
 
 
 def call_model(
     model: Any,
     capabilities: Capabilities,
+    family: Family,
     cache: Any,
     *,
     input_ids: Tensor,
@@ -40,6 +47,7 @@ def call_model(
     Args:
         model: a transformers model.
         capabilities: what `inspect_model` found.
+        family: the model's row.
         cache: grows by the fed tokens.
         input_ids: [1, n].
         position_ids: [1, n] or [4, 1, n].
@@ -51,9 +59,10 @@ def call_model(
     inputs[capabilities.cache_argument] = cache
     if hidden:
         inputs["output_hidden_states"] = True
+    if capabilities.takes_positions:
+        inputs["position_ids"] = position_ids + family.first_position
     return model(
         input_ids=input_ids,
-        position_ids=position_ids,
         attention_mask=mask,
         use_cache=True,
         logits_to_keep=logits_to_keep,
@@ -65,7 +74,7 @@ def call_model(
 def forward_tree(
     model: Any,
     capabilities: Capabilities,
-    token_kinds: str | None,
+    family: Family,
     state: SequenceState,
     tree: PackedTree,
     hidden: bool = False,
@@ -75,9 +84,10 @@ def forward_tree(
     Args:
         model: a transformers model.
         capabilities: what `inspect_model` found.
-        token_kinds: the family's per-token argument, or None.
+        family: its row.
         state: the sequence; the tree's first `state.pending` nodes are in its cache already (only
-            where every layer sees the whole past).
+            where every layer sees the whole past). Tokens that it owes to the model's states run
+            in front of the pack.
         tree: [n] nodes; n == 1 is the plain step, with stock's own mask and kernels.
         hidden: return the states of all layers too.
 
@@ -85,26 +95,55 @@ def forward_tree(
         The model's output for the nodes that were not in the cache; logits [1, m, V].
     """
     done, device = state.pending, capabilities.device
-    size = len(tree) - done
-    input_ids = torch.from_numpy(tree.tokens[done:].astype(np.int64))[None].to(device)
+    new = len(tree) - done
     depths = torch.from_numpy(tree.depths[done:].astype(np.int64)).to(device)
-    inputs = {token_kinds: torch.zeros_like(input_ids)} if token_kinds else {}
-    arguments: dict[str, Any] = {
-        "input_ids": input_ids,
-        "position_ids": state.next_position + depths,
-        "logits_to_keep": size,
-        "hidden": hidden,
-        **inputs,
-    }
-    padding = _padding_with(state, size)
-    if len(tree) == 1:
-        return call_model(model, capabilities, state.cache, mask=padding, **arguments)
+    padding = _padding_with(state, len(tree))
+    state.pack, state.undo = tree.tokens, None
+
+    def run(mask: Any) -> Any:
+        owed = len(state.owed)
+        ids = np.concatenate([state.owed, tree.tokens[done:]]).astype(np.int64)
+        before = torch.arange(-owed, 0, device=device)
+        return call_model(
+            model,
+            capabilities,
+            family,
+            state.cache,
+            input_ids=torch.from_numpy(ids)[None].to(device),
+            position_ids=state.next_position + torch.cat([before, depths]),
+            mask=mask,
+            logits_to_keep=new,
+            hidden=hidden,
+            **step_inputs(family, state, owed + new, device),
+        )
+
+    if len(tree) == 1 or capabilities.states == "chains":
+        if len(tree) > 1:
+            if not is_chain(tree.parents):
+                raise RuntimeError("a model whose states only move forward was given a tree")
+            state.undo = Snapshot.of(state.cache)
+        return run(padding)
     ancestors = ancestor_matrix(tree.ancestors, len(tree))[done:].to(device)
     if capabilities.full_attention and padding is None:
-        mask = explicit_mask(capabilities, ancestors, state)
-        return call_model(model, capabilities, state.cache, mask=mask, **arguments)
-    with tree_active(ActiveTree(ancestors, depths, state.length)):
-        return call_model(model, capabilities, state.cache, mask=padding, **arguments)
+        return run(explicit_mask(capabilities, ancestors, state))
+    with ExitStack() as active:
+        active.enter_context(tree_active(ActiveTree(ancestors, depths, state.length)))
+        if capabilities.states == "trees":
+            state.undo = active.enter_context(states_active(StateTree(tree.parents, ancestors)))
+        return run(padding)
+
+
+def step_inputs(
+    family: Family, state: SequenceState, count: int, device: torch.device
+) -> dict[str, Tensor]:
+    """What `count` tokens of an answer bring along besides ids and positions."""
+    inputs = {
+        name: row.expand(-1, count, *[-1] * (row.ndim - 2))
+        for name, row in state.step_inputs.items()
+    }
+    if family.token_kinds:
+        inputs[family.token_kinds] = torch.full((1, count), family.text_kind, device=device)
+    return inputs
 
 
 def ancestor_matrix(ancestors: Words, size: int) -> Tensor:

@@ -11,21 +11,31 @@ bytes (one id each), so any string is a prompt.
 
 from eyespan.testing.drafters import OracleDrafter, RandomDrafter, plain_answer
 from eyespan.testing.models import (
+    CHAINS,
+    EVERY_SEEING,
+    EVERY_TEXT,
     SEEING,
     TEXT_ONLY,
-    VOCAB_SIZE,
+    WATCHING,
     tiny_images,
     tiny_model,
-    tiny_processor,
+    tiny_prompt,
     tiny_target,
-    tiny_tokenizer,
 )
+from eyespan.testing.processors import tiny_processor
+from eyespan.testing.text_models import WINDOW
+from eyespan.testing.tokens import VOCAB_SIZE, tiny_tokenizer
 from eyespan.testing.trees import draft_trees, histories, packed, random_tree, root_path
 
 __all__ = [
+    "CHAINS",
+    "EVERY_SEEING",
+    "EVERY_TEXT",
     "SEEING",
     "TEXT_ONLY",
     "VOCAB_SIZE",
+    "WATCHING",
+    "WINDOW",
     "OracleDrafter",
     "RandomDrafter",
     "draft_trees",
@@ -37,6 +47,7 @@ __all__ = [
     "tiny_images",
     "tiny_model",
     "tiny_processor",
+    "tiny_prompt",
     "tiny_target",
     "tiny_tokenizer",
 ]

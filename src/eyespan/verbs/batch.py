@@ -79,6 +79,7 @@ class Batch:
             if len(todo) < len(pictures):
                 notes.print(f"resuming: {len(pictures) - len(todo)} of {len(pictures)} are done")
             engine = self.setup.load()
+            engine.target.check_text(self.prompt)  # a wrong question is wrong for every picture
             if trace:
                 from eyespan.trace import Trace
 

@@ -16,7 +16,7 @@ from eyespan.errors import UnsupportedTarget
 from eyespan.verbs import console, options
 
 if TYPE_CHECKING:
-    from eyespan.target.base import Target
+    from eyespan.target import HuggingFaceTarget
 
 EPILOG = """
 Examples:
@@ -129,22 +129,35 @@ def _examine(wanted: options.Setup, out: Console) -> bool:
     return True
 
 
-def _abilities(target: Target) -> dict[str, str]:
+def _abilities(target: HuggingFaceTarget) -> dict[str, str]:
     """What the adapter found out about a model."""
-    info = target.info
+    info, family = target.info, target.family
+    drafts = {
+        "trees": "trees",
+        "chains": "chains: its recurrent states only move forward",
+    }
     masks = {
         "explicit": "one explicit tree mask for all layers",
         "hook": "joined with the model's own mask rule, layer by layer",
+        "own": "the model's own, since a chain is ordinary text",
     }
     return {
         "model": info.name,
-        "family": info.family,
+        "family": f"{family.name}: {family.title}",
         "decoder": f"{info.layers} layers, width {info.hidden_size}, {info.vocab_size} ids",
         "dtype, device": f"{info.dtype}, {info.device}",
         "attention": info.attention,
+        "drafts": drafts[info.drafts],
         "tree masks": masks[info.masks],
-        "cache": "keeps accepted nodes and drops the rest, checked on a filled cache",
+        "cache": f"{target.remembers}; keeps accepted nodes and drops the rest, checked on a "
+        "filled cache",
         "context": f"{info.max_context} tokens",
+        "takes": ", ".join(
+            ["text"] + ["pictures"] * family.sees + ["videos, as tensors"] * family.watches
+        ),
+        "positions": "time, height and width, asked from the model for each request"
+        if family.positions == "mrope"
+        else "one by one",
         "media ids": ", ".join(map(str, sorted(info.media_ids))) or "none",
         "end ids": ", ".join(map(str, sorted(info.eos_ids))) or "none",
     }
