@@ -40,6 +40,10 @@ BENCH_RUNS := $(foreach n,1 2 3 4 8 9 10 11 12 13,runs/recap_table$(n).toml)
 
 bench: setup
 	$(PY) -m eyespan bench run $(BENCH_RUNS) --out $(BENCH_OUT)
+	test -e $(BENCH_OUT)/replay/tables.json || \
+		$(PY) -m eyespan replay --record demo --out $(BENCH_OUT)/replay
+	$(PY) -m eyespan bench report $(BENCH_OUT)
+	$(PY) -m eyespan bench report $(BENCH_OUT)/replay
 
 bench-host: setup
 	$(PY) -m benchmarks.host

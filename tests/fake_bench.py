@@ -37,8 +37,8 @@ class FakeClock:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Become the clock of the loop and of the bench."""
-        for module in ("eyespan.bench.clock", "eyespan.generation", "eyespan.engine"):
-            patch.setattr(f"{module}.perf_counter", self)
+        for module in ("bench.clock", "generation", "stream", "engine"):
+            patch.setattr(f"eyespan.{module}.perf_counter", self)
         patch.setattr("gc.collect", lambda: 0)  # nothing real is timed, and it takes a while
         patch.setitem(DRAFTERS, "scripted", "tests.fake_bench:Scripted")
 
@@ -86,6 +86,10 @@ class FakeTarget(ToyTarget):
 @dataclass(frozen=True)
 class _Prompt:
     ids: Ints
+
+    @property
+    def input_ids(self) -> torch.Tensor:
+        return torch.from_numpy(self.ids)[None]
 
     def __len__(self) -> int:
         return len(self.ids)

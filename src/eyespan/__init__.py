@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eyespan.sampling import Sampling
     from eyespan.stream import Chunk, Stream
     from eyespan.trace import Trace, read_trace
-    from eyespan.types import Generation
+    from eyespan.types import Generation, TokenLogprobs
 
 __version__ = "0.1.0"
 
@@ -30,6 +30,7 @@ __all__ = [
     "Generation",
     "Sampling",
     "Stream",
+    "TokenLogprobs",
     "Trace",
     "custom_generate",
     "disable",
@@ -39,10 +40,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "async_stream": {"AsyncStream"},
     "dropin": {"custom_generate", "disable", "enable"},
-    "generation": {"AsyncStream", "Chunk", "Engine", "Stream", "load"},
+    "generation": {"Engine", "load"},
+    "sampling": {"Sampling"},
+    "stream": {"Chunk", "Stream"},
     "trace": {"Trace", "read_trace"},
-    "types": {"Generation"},
+    "types": {"Generation", "TokenLogprobs"},
 }
 
 

@@ -88,6 +88,7 @@ class Speculation:
             answer.request(prompt.ids, self.engine.target.info),
             on_token=answer.on_token,
             draw=answer.draw(logits_processor),
+            max_context=self.engine.target.info.max_context,
         )
         cache = None
         try:

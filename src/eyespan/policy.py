@@ -62,12 +62,11 @@ class Policy:
         if draft is None or len(draft) == 0:
             return DraftTree.empty(), "off" if draft is None else "empty"
         if not self.auto:
-            fits = np.flatnonzero(depths_of(draft) < running.room)
+            fits = np.flatnonzero(depths_of(draft) <= running.depth)
             return keep_nodes(draft, fits), None if fits.size else "room"
         guess = self._calibration.guess(draft, len(running.ids))
         running.guesses.append(guess)
-        # A path commits one token more than it has nodes; deeper ones could never count.
-        chances = np.where(guess.depths < running.room, guess.chances, 0.0)
+        chances = np.where(guess.depths <= running.depth, guess.chances, 0.0)
         if not chances.any():
             return DraftTree.empty(), "room"
         nodes = best_cut(

@@ -9,6 +9,7 @@ drafter: options act on the target's logits, once per committed token and in tex
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias
@@ -214,7 +215,8 @@ def _check_number(name: str, value: Any, kind: type, low: float, high: float) ->
     if value is None:
         return
     whole = isinstance(value, int) and not isinstance(value, bool)
-    right = whole or (kind is float and isinstance(value, float) and math.isfinite(value))
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    right = whole or (kind is float and real and math.isfinite(value))
     if not right or not low <= value <= high:
         raise ConfigError(
             f"{name}={value!r:.40}",

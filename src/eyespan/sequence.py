@@ -86,6 +86,7 @@ class Running:
         on_token: told every committed token, in order.
         draw: the target's choice from its logits; None is greedy, the first id of a row.
         prune: drops guesses that the request could never commit, before they cost a node.
+        max_context: positions that the target has, where `request` does not keep within them.
         observer: sees every round.
     """
 
@@ -96,6 +97,7 @@ class Running:
         on_token: OnToken,
         draw: Draw | None = None,
         prune: Prune | None = None,
+        max_context: int | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._length = len(request.prompt_ids)
@@ -103,6 +105,7 @@ class Running:
         self._make_room(request.prompt_ids)
         self.request, self.on_token = request, on_token
         self.draw, self.prune = draw, prune
+        self._max_context = max_context
         self.observer = observer or Observer()
         self.state: Any = None
         self.session: Session | None = None
@@ -127,6 +130,14 @@ class Running:
     def room(self) -> int:
         """Tokens that may still be committed."""
         return self._limit - self._length
+
+    @property
+    def depth(self) -> int:
+        """Deepest guess that could count and has a position in the target."""
+        deepest = self.room - 1  # a path commits one token more than it has nodes
+        if self._max_context is None:
+            return deepest
+        return max(0, min(deepest, self._max_context - self._length))
 
     def choose(self, row_ids: Ints, logits: Any) -> int:
         """The target's token where its row is `row_ids` [K] and its logits are `logits` [V]."""

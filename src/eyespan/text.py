@@ -87,7 +87,7 @@ class TextStream:
         if self.stopped:
             return []
         if self._pending:
-            self._settle(len(self._pending), "target")
+            self._settle(len(self._pending), self._text(len(self._pending)), "target")
         return self._release(final=True)
 
     def _add(self, ids: list[int], origin: str) -> None:
@@ -105,7 +105,7 @@ class TextStream:
                 self._text(count)
             ):
                 count += 1
-            self._settle(count, origin, keep_context=True)
+            self._settle(count, self._text(count), origin, keep_context=True)
             left = range(len(self._pending), 0, -1)
             any(self._settle_if_whole(count, origin) for count in left)
 
@@ -117,28 +117,25 @@ class TextStream:
             text = self._text(count)
         if len(text) <= len(self._known) or text.endswith("\ufffd"):
             return False
-        self._settle(count, origin)
+        self._settle(count, text, origin)
         return True
 
     def _text(self, count: int) -> str:
         """Text of the context and the first `count` pending ids."""
         return self._decode([*self._context, *self._pending[:count]])
 
-    def _settle(self, count: int, origin: str, *, keep_context: bool = False) -> None:
-        """The text of the first `count` pending ids is final."""
-        text = self._text(count)
+    def _settle(self, count: int, text: str, origin: str, *, keep_context: bool = False) -> None:
+        """The `text` of the context and the first `count` pending ids is final."""
         if len(text) > len(self._known):
             self._held.append(Piece(text[len(self._known) :], origin))
         settled, self._pending = self._pending[:count], self._pending[count:]
-        if not keep_context:
-            self._context = settled
-            for size in range(1, min(len(settled), 2 * LONGEST_CHARACTER)):
-                tail = settled[-size:]
-                known = self._decode(tail)
-                if known and "\ufffd" not in known:  # begins and ends between characters
-                    self._context = tail
-                    break
-            self._known = self._decode(self._context)
+        if keep_context:
+            return
+        for size in range(1, min(len(settled), 2 * LONGEST_CHARACTER)):
+            self._context, self._known = settled[-size:], self._decode(settled[-size:])
+            if self._known and "\ufffd" not in self._known:  # begins and ends between characters
+                return
+        self._context, self._known = settled, self._decode(settled)
 
     def _release(self, *, final: bool) -> list[Piece]:
         text = "".join(piece.text for piece in self._held)

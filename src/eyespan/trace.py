@@ -179,25 +179,40 @@ def read_trace(file: str | Path) -> list[list[dict[str, Any]]]:
     Raises:
         InputError: no such file, a broken line, or a line that no request opened.
     """
+    return list(iter_trace(file))
+
+
+def iter_trace(file: str | Path) -> Iterator[list[dict[str, Any]]]:
+    """The same one request at a time, for files that do not fit into memory as objects.
+
+    Raises:
+        InputError: as `read_trace`, when the reading comes to it.
+    """
     path = Path(file)
-    requests: list[list[dict[str, Any]]] = []
+    request: list[dict[str, Any]] = []
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8", newline="\n") as lines:  # U+2028 ends no line
+            for number, raw in enumerate(lines, 1):
+                line = _line(path, number, raw)
+                if line["type"] == "request" and request:
+                    yield request
+                    request = []
+                if not request and line["type"] != "request":
+                    raise _unreadable(path, f"line {number} comes before any request")
+                request.append(line)
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, str(error)) from error
-    lines = text.removesuffix("\n").split("\n") if text else []  # splitlines() cuts at U+2028 too
-    for number, raw in enumerate(lines, 1):
-        try:
-            line = json.loads(raw)
-            kind = line["type"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise _unreadable(path, f"line {number} is no trace line") from error
-        if kind == "request":
-            requests.append([])
-        if not requests:
-            raise _unreadable(path, f"line {number} comes before any request")
-        requests[-1].append(line)
-    return requests
+    if request:
+        yield request
+
+
+def _line(path: Path, number: int, raw: str) -> dict[str, Any]:
+    try:
+        line: dict[str, Any] = json.loads(raw)
+        line["type"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _unreadable(path, f"line {number} is no trace line") from error
+    return line
 
 
 def _unreadable(path: Path, found: str) -> InputError:

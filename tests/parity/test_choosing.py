@@ -60,16 +60,27 @@ PROCESSORS: dict[str, dict[str, Any]] = {
 FAMILIES = ("llama", "qwen2_5_vl")
 
 
-@pytest.mark.parametrize("name", CUTS)
-@pytest.mark.parametrize("family", FAMILIES)
+def cases(names: Any, with_pictures: str) -> list[Any]:
+    """Every name on text; with a picture one of them in a quick run."""
+    return [
+        pytest.param(
+            family,
+            name,
+            marks=[] if family == "llama" or name == with_pictures else [pytest.mark.slow],
+        )
+        for family in FAMILIES
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize(("family", "name"), cases(CUTS, "top_p"))
 def test_A25_a_seed_repeats_stocks_sample(family: str, name: str) -> None:
     expected = stock(family, seed=7, do_sample=True, **CUTS[name])
     for drafter in DRAFTERS:
         assert ask(family, drafter, seed=7, **CUTS[name]).token_ids == expected, drafter
 
 
-@pytest.mark.parametrize("name", PROCESSORS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "name"), cases(PROCESSORS, "ngram"))
 def test_A26_processors_see_the_committed_text(family: str, name: str) -> None:
     expected = stock(family, **PROCESSORS[name])
     for drafter in DRAFTERS:

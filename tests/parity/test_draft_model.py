@@ -78,6 +78,18 @@ def test_the_answer_is_stock_generates(family: str, pictures: int, width: int) -
         assert answer.accepted >= TOKENS - 5
 
 
+def test_a_draft_model_that_could_see_reads_text_alone() -> None:
+    """Two vision models: the pictures go to the target, once, and never to the other."""
+    target, draft = target_of("qwen2_5_vl"), tiny_target("llava")
+    images = tiny_images(2)
+    plain = Engine(target, "none").generate(PROMPT, images, max_new_tokens=TOKENS)
+    engine = Engine(target, "draft_model", budget="fixed", draft_model=draft, depth=2)
+    answer = engine.generate(PROMPT, images, max_new_tokens=TOKENS)
+    assert answer.token_ids == plain.token_ids
+    assert answer.drafted > TOKENS // 2
+    assert not answer.plain_steps.get("drafter fault")
+
+
 def test_it_is_loaded_from_a_folder_beside_its_target(tmp_path: Path) -> None:
     tiny_model("llama", seed=3).save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)

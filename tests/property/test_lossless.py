@@ -7,18 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyespan.budget import CostCurve
-from eyespan.drafters import DRAFTERS
+from eyespan.drafters import DRAFTERS, TRAINED
 from eyespan.drafters.base import Ask
+from eyespan.draw import Chooser, History, by_position, from_stream, new_generator
 from eyespan.engine import Decoder
 from eyespan.policy import Policy
 from eyespan.sequence import Running
-from eyespan.types import Cut, DraftTree, Request
+from eyespan.types import Cut, DraftTree, Request, TargetOut
 from tests.toy_drafters import Broken, Oracle, RandomDrafter, drafter_for
-from tests.toys import ToyTarget
+from tests.toys import ToyTarget, toy_row
 
 CURVE = CostCurve(sizes=(1, 2, 16, 64), ms=(10.0, 11.0, 14.0, 30.0))
 EVERY = [*DRAFTERS, "random", "oracle"]
@@ -58,9 +60,53 @@ budgets = st.sampled_from(["auto", "fixed", 0, 1, 4, 63])
 
 
 @pytest.mark.parametrize("name", EVERY)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_seeded_sample_is_plain_decodings(name: str, data: st.DataObject) -> None:
+    """One draw a token, in order, whatever was guessed; a stateful processor stays in step."""
+    target = ToyTarget(vocab=12, media_ids=frozenset({0, 5}))
+    prompt, limit = data.draw(prompts), data.draw(st.integers(1, 40))
+    seed, by_stream = data.draw(st.integers(0, 99)), data.draw(st.booleans())
+
+    def chooser() -> Chooser:
+        calls: list[int] = []
+
+        def shape(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            calls.append(ids.shape[1])
+            return scores * 2 - torch.nn.functional.one_hot(ids[:, -1], 12) * (len(calls) % 3)
+
+        pick = from_stream(new_generator(seed, "cpu")) if by_stream else by_position(seed)
+        return Chooser(History(torch.tensor([prompt]), 100), shape, pick)
+
+    plain, said = chooser(), list(prompt)
+    while len(said) < len(prompt) + limit:
+        said.append(plain(toy_row(said, 12), np.array(said, np.int32)))
+        if said[-1] in target.eos_ids:
+            break
+    drafter = drafter_for(name, target, seed=data.draw(st.integers(0, 9)))
+    decoder = Decoder(target, drafter, Policy(data.draw(budgets), drafter, CURVE))  # type: ignore[arg-type]
+    request = request_for(target, prompt, limit)
+    running = Running(request, on_token=lambda token, source: None, draw=chooser())
+    decoder.start(running, request.prompt_ids)  # type: ignore[arg-type]
+    finish(decoder, running)
+    assert running.output_ids.tolist() == said[len(prompt) :]
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in TRAINED])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_output_is_plain_decodings(name: str, data: st.DataObject) -> None:
+    check_output(name, data)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_output_is_plain_decodings_with_weights(name: str, data: st.DataObject) -> None:
+    check_output(name, data)
+
+
+def check_output(name: str, data: st.DataObject) -> None:
     target = ToyTarget(vocab=data.draw(st.sampled_from([12, 16])), media_ids=frozenset({0, 5}))
     prompt = data.draw(prompts)
     limit = data.draw(st.integers(1, 60))
@@ -123,6 +169,23 @@ def test_a_broken_drafter_costs_speed_never_the_answer(where: str) -> None:
     assert running.output_ids.tolist() == target.plain([3, 4], 30)
     assert running.counters.plain_steps["drafter fault"] == 1
     assert running.counters.plain_steps["off"] > 10
+
+
+class BrokenGate(Oracle):
+    """Fails when it is asked whether its guesses count."""
+
+    def passes(self, out: TargetOut) -> bool:
+        raise RuntimeError("broken on purpose")
+
+
+def test_a_broken_gate_costs_speed_never_the_answer() -> None:
+    target = ToyTarget(eos_ids=frozenset())
+    drafter = BrokenGate(target)
+    decoder = Decoder(target, drafter, Policy("fixed", drafter))
+    running = start(decoder, request_for(target, [3, 4], 30))
+    finish(decoder, running)
+    assert running.output_ids.tolist() == target.plain([3, 4], 30)
+    assert running.counters.plain_steps["drafter fault"] == 1
 
 
 def test_auto_is_plain_where_no_draft_pays() -> None:

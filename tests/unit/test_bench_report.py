@@ -150,9 +150,9 @@ def test_the_table_as_csv(tmp_path: Path) -> None:
     ],
 )
 def test_the_verdict(tmp_path: Path, row: tuple[int, ...], kind: str, said: str) -> None:
-    """Counts are summed over rows; column names as `eyespan verify` prints them."""
+    """Counts are summed over rows but that of the plain loop; columns named as a run names them."""
     columns = ("Method", "equal", "near tie", "DIFFERENT", "error")
-    compared = table(columns=columns, rows=(("a", *row), ("b", 0, 0, 0, 0)))
+    compared = table(columns=columns, rows=(("a", *row), ("plain", 5, 0, 0, 0)))
     (verdict,) = verdicts([table(), compared])
     assert verdict.kind == kind
     assert said in verdict.headline

@@ -23,7 +23,7 @@ def test_every_run_that_ships_is_valid(file: Path, preset: str | None) -> None:
     settings = load_settings(file, [f"preset={preset}"] if preset else [])
     assert settings.tables
     assert set(settings.tables) <= set(BUILDERS)
-    assert file.stem in settings.tables
+    assert file.stem in settings.tables or not file.stem.startswith("recap")
     kind_of(settings.tables)
     for method in settings.methods:
         if method.optional:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eyespan.bench.records import Store
+from eyespan.bench.tables import Results
 from tests.cli import Shell
 
 RUN = """
@@ -70,6 +71,11 @@ def test_several_files_have_a_folder_each(shell: Shell, run: Path, tmp_path: Pat
     assert done.code == 0, done.err
     for name in ("quick", "other"):
         assert (tmp_path / "out" / name / "tables.json").exists()
+    ids = [table.id for table in Results.read(tmp_path / "out").tables]
+    assert len(set(ids)) == len(ids) - 1, "both made Table 18"
+    assert {"quick_summary", "other_summary", "quick_lossless"} <= set(ids)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert set(manifest["runs"]) == {"quick", "other"}
 
 
 def test_mistakes_are_refused_before_a_model_is_loaded(
@@ -82,6 +88,7 @@ def test_mistakes_are_refused_before_a_model_is_loaded(
     assert "preset" in shell.refused("bench", "run", run, "preset=huge", *out)
     assert "folder" in shell.refused("bench", "run", run, "datasets=folder:/nowhere", *out)
     assert "Did you mean 'demo'" in shell.refused("bench", "run", run, "datasets=dmeo", *out)
+    assert not (tmp_path / "out" / "records.jsonl").stat().st_size
     bad = run.with_name("bad.toml")
     bad.write_text(RUN.replace('"recap"', '"recpa"'))
     assert "Did you mean 'recap'" in shell.refused("bench", "run", run, bad, *out)
@@ -92,6 +99,13 @@ def test_mistakes_are_refused_before_a_model_is_loaded(
     with Store(tmp_path / "out"):
         assert "another run is writing" in shell.refused("bench", "run", run, *out)
     assert "results in" in shell.refused("bench", "compare", tmp_path / "a", tmp_path / "b")
+
+
+def test_a_mistake_does_not_spoil_the_folder(shell: Shell, run: Path, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "out")
+    shell.refused("bench", "run", run, "datasets=folder:/nowhere", *out)
+    assert shell("bench", "run", run, "model=./nowhere", *out).code == 2
+    assert shell("bench", "run", run, *out).code == 0
 
 
 def test_help_names_the_exit_codes(shell: Shell) -> None:

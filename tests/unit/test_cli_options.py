@@ -38,6 +38,24 @@ def test_options_have_the_type_of_the_config(pair: str, value: object) -> None:
     assert drafter_options("recap", [pair]) == {pair.split("=")[0]: value}
 
 
+def test_options_of_drafters_that_depend_on_another_option() -> None:
+    """A variant's own values in any order; the options of a drafter that was named before."""
+    pairs = ["shortest=5", "variant=vllm", "apart=no"]
+    assert drafter_options("prompt_lookup", pairs) == {
+        "shortest": 5,
+        "variant": "vllm",
+        "apart": False,
+    }
+    pairs = ["wrapped=tree_recycling", "width=1", "threshold=0.5"]
+    assert drafter_options("viskip", pairs) == {
+        "wrapped": "tree_recycling",
+        "width": 1,
+        "threshold": 0.5,
+    }
+    with pytest.raises(ConfigError, match="width"):
+        drafter_options("viskip", ["width=1"])
+
+
 @pytest.mark.parametrize(
     "pair", ["budget=1.5", "fusion=best", "suffix_inside_budget=perhaps", "eta=a,b", "width=99"]
 )

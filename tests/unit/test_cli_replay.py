@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eyespan.bench.tables import Results
+from eyespan.diagnostics.questions import questions
 from eyespan.diagnostics.record import record
 from eyespan.diagnostics.recorded import read_recordings
 from eyespan.testing import tiny_target
@@ -19,7 +20,8 @@ from tests.unit.test_recorded import LINES, changed, write
 def traces(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two samples of the demo's set, answered by a model that has learned nothing."""
     folder = tmp_path_factory.mktemp("traces")
-    return record(tiny_target("llava"), 12, folder, tell=lambda _: None, max_new_tokens=12)
+    every = questions(["demo"], 12)
+    return record(tiny_target("llava"), every, folder, tell=lambda _: None, max_new_tokens=12)
 
 
 def test_recorded_traces_have_what_replay_needs(traces: list[Path]) -> None:
@@ -51,7 +53,7 @@ def test_tables_and_figures(shell: Shell, traces: list[Path], tmp_path: Path) ->
         "recap_growth",
     ]  # fmt: skip
     assert {"replay_depth", "recap_figure3", "recap_figure5"} <= {one.id for one in made.figures}
-    tau = {row[0]: row[-1] for row in made.tables[0].rows}
+    tau = {row[0]: row[-2] for row in made.tables[0].rows}
     assert tau["none"] == 1.0
     assert isinstance(tau["recap"], float)
     assert tau["recap"] > 1.0
@@ -84,3 +86,27 @@ def test_bad_input(shell: Shell, tmp_path: Path) -> None:
     assert "no request" in shell.refused("replay", write(tmp_path, name="e.jsonl"), "--out", out)
     assert "No such file" in shell.refused("replay", tmp_path / "none.jsonl", "--out", out)
     assert "result folder" in shell.refused("replay", file, "--out", file)
+
+
+def test_pictures_of_your_own_are_recorded(
+    shell: Shell, tiny_folder: Path, pictures: Path, tmp_path: Path
+) -> None:
+    lines = [
+        {"images": [f"{at}.png"], "question": "abcabc what is this? abcabc", "category": "words"}
+        for at in range(3)
+    ]
+    (pictures / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = tmp_path / "out"
+    done = shell(
+        "replay", "--record", tiny_folder, "--dataset", f"folder:{pictures}", "--max-inputs", 3,
+        "-n", 30, "--growth", 0, "--out", out,
+    )  # fmt: skip
+    assert done.code == 0, done
+    (file,) = (out / "traces").iterdir()
+    (recording,) = read_recordings([file])
+    assert len({one.group for one in recording.requests}) == 3
+    assert all(one.swapped is not None for one in recording.requests)
+    none = shell.refused("replay", "--record", "demo", "--dataset", "chartq", "--out", out)
+    assert "chartqa" in none
+    twice = ("--dataset", "demo", "--dataset", "demo")
+    assert "twice" in shell.refused("replay", "--record", "demo", *twice, "--out", out)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from eyespan.engine import Decoder
+from eyespan.generation import Engine
 from eyespan.policy import Policy
+from eyespan.testing import tiny_target
 from tests.property.test_lossless import finish, request_for, start
 from tests.toys import ToyTarget
 
@@ -15,6 +19,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def code_blocks(name: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(), re.DOTALL)
+
+
+def test_the_examples_of_choosing_run(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = code_blocks("choosing.md")
+    engine = Engine(tiny_target("llama"), budget="fixed")
+    exec(compile(code, "choosing.md", "exec"), {"engine": engine})
+    assert capsys.readouterr().out
 
 
 def test_the_example_drafter_is_lossless_and_drafts() -> None:

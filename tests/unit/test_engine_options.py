@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eyespan import read_trace
-from eyespan.errors import ConfigError, OutputError
+from eyespan.errors import ConfigError, InputError, OutputError
 from eyespan.generation import Engine
 from eyespan.testing import RandomDrafter, tiny_target
 

@@ -57,7 +57,10 @@ def right(name: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 1.0, "seed": 4}], ids=["greedy", "drawn"])
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name != "openai" else pytest.param(name, marks=pytest.mark.slow) for name in FORMS],
+)
 def test_A27_every_drafter_writes_the_plain_answer(name: str, options: dict[str, Any]) -> None:
     asked = {"response_format": FORMS[name], "max_new_tokens": 200, **options}
     if name == "after":

@@ -40,7 +40,9 @@ def test_after_judges_a_pass_and_before_a_draft() -> None:
 
 @pytest.mark.parametrize(("gate", "drafts"), [("after", [3, 3, 3]), ("before", [0, 3, 0])])
 def test_before_spares_the_draft_that_follows_a_look(gate: str, drafts: list[int]) -> None:
-    drafter = ViSkip(vocab_size=16, gate=gate, variant="transformers", draft=3)
+    drafter = ViSkip(
+        vocab_size=16, wrapped="prompt_lookup", gate=gate, variant="transformers", draft=3
+    )
     text = [1, 2, 3, 4, 5, 1, 2]
     session = drafter.begin(request_of(text), prefill_of({"visual_attention": 0.9}))
     sizes = []
@@ -112,7 +114,7 @@ def test_options_reach_the_wrapped_drafter() -> None:
         ({"wrapped": "recapp"}, "Did you mean 'recap'"),
         ({"treshold": 0.5}, "Did you mean 'threshold'"),
         ({"wrapped": "recap", "budgte": 4}, "Did you mean 'budget'"),
-        ({"draft": 0}, "from 1 to 127"),
+        ({"max_draft": 0}, "from 2 to 127"),
     ],
     ids=str,
 )

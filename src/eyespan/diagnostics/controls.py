@@ -9,13 +9,12 @@ same kind, brought to the query's size, so that both fill as many positions as t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageStat
 
 from eyespan._core import pack
-from eyespan.bench.held_out import Ask
+from eyespan.diagnostics.questions import Question
 from eyespan.target import HuggingFaceTarget
 from eyespan.types import Ints, Needs, PackedTree, TargetOut
 
@@ -30,44 +29,47 @@ def mean_picture(picture: Image.Image) -> Image.Image:
     return Image.new("RGB", rgb.size, (red, green, blue))
 
 
-def wrong_picture(asks: Sequence[Ask], at: int) -> Image.Image | None:
-    """The next sample's picture of the same kind, or of any kind where there is none; None when
-    all requests share one picture.
+def mean_pictures(query: Question) -> tuple[Image.Image, ...]:
+    """The query's pictures, each of its mean colour."""
+    return tuple(mean_picture(picture) for picture in query.pictures)
+
+
+def wrong_pictures(every: Sequence[Question], at: int) -> tuple[Image.Image, ...] | None:
+    """The pictures of the next other input, at the query's sizes: of one that matches, else of one
+    of its benchmark, else of any; None when all questions share their pictures.
 
     Args:
-        asks: all requests.
+        every: all questions.
         at: index of the query.
     """
-    query = asks[at]
-    others = [one for one in (*asks[at + 1 :], *asks[:at]) if sample_of(one) != sample_of(query)]
-    matched = [one for one in others if one.subject == query.subject]
+    query = every[at]
+    others = [one for one in (*every[at + 1 :], *every[:at]) if one.group != query.group]
+    others.sort(key=lambda one: (one.match != query.match, one.benchmark != query.benchmark))
     if not others:
         return None
-    donor = (matched or others)[0].image.convert("RGB")
-    return donor.resize(query.image.size)
-
-
-def sample_of(ask: Ask) -> str:
-    """Name of the sample that a request is a turn of; its turns share a picture."""
-    return ask.name.rpartition("/")[0]
+    donors = others[0].pictures
+    return tuple(
+        donors[number % len(donors)].convert("RGB").resize(picture.size)
+        for number, picture in enumerate(query.pictures)
+    )
 
 
 def read_answer(
-    target: HuggingFaceTarget, messages: Any, picture: Image.Image, answer: Ints
+    target: HuggingFaceTarget, query: Question, pictures: Sequence[Image.Image], answer: Ints
 ) -> Iterator[tuple[int, TargetOut]]:
-    """What the target says after every token of a given answer, under a given picture.
+    """What the target says after every token of a given answer, under given pictures.
 
     Args:
         target: the model.
-        messages: the chat up to the answer.
-        picture: what it is about.
+        query: whose chat leads up to the answer.
+        pictures: stand in the place of its own.
         answer: [n] ids.
 
     Yields:
         Index of a pass's first token and the pass: row and logits j belong to token index + j.
         Logits are valid until the next one.
     """
-    state, _ = target.prefill(target.prepare(messages, [picture]), Needs())
+    state, _ = target.prefill(target.prepare(query.messages, pictures), Needs())
     try:
         for start in range(0, len(answer), CHUNK):
             tokens = answer[start : start + CHUNK]

@@ -24,9 +24,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from eyespan._core import Memory, RowMap
-from eyespan.bench.held_out import MAX_NEW_TOKENS, Ask
-from eyespan.diagnostics.controls import mean_picture, read_answer, sample_of, wrong_picture
+from eyespan.diagnostics.controls import mean_pictures, read_answer, wrong_pictures
 from eyespan.diagnostics.matched import CAP, first_nodes, matched_length
+from eyespan.diagnostics.questions import Question
 from eyespan.diagnostics.record import Collected
 from eyespan.diagnostics.recorded import Recorded, recorded_of
 from eyespan.diagnostics.sources import Maps
@@ -113,16 +113,16 @@ class Found:
 
 def measure(
     target: HuggingFaceTarget,
-    every: Sequence[Ask],
+    every: Sequence[Question],
     *,
     tell: Callable[[str], None],
-    max_new_tokens: int = MAX_NEW_TOKENS,
+    max_new_tokens: int,
 ) -> Found:
     """Draft, then read again under both controls. A request without any other picture is left out.
 
     Args:
         target: the model.
-        every: the requests; each kind is one benchmark, with a memory of its own.
+        every: the questions; each benchmark has a memory of its own.
         tell: told what is under way.
         max_new_tokens: longest answer.
     """
@@ -130,32 +130,32 @@ def measure(
     anchors: list[Anchor] = []
     aligned: list[Aligned] = []
     rounds = answers = 0
-    for kind in dict.fromkeys(ask.kind for ask in every):
+    for name in dict.fromkeys(one.benchmark for one in every):
         engine.reset()
         maps = Maps(target.info.vocab_size, seeded=True)
-        for at, ask in enumerate(every):
-            wrong = wrong_picture(every, at)
-            if ask.kind != kind or wrong is None:
+        for at, query in enumerate(every):
+            wrong = wrong_pictures(every, at)
+            if query.benchmark != name or wrong is None:
                 continue
             answers += 1
-            tell(f"{kind}: {ask.name} ({answers} of {len(every)})")
-            trace = Collected()
-            engine.generate(ask.messages, [ask.image], max_new_tokens=max_new_tokens, trace=trace)
+            tell(f"{name}: {query.name} ({answers} of {len(every)})")
+            trace, limit = Collected(), max_new_tokens
+            engine.generate(query.messages, query.pictures, max_new_tokens=limit, trace=trace)
             one = recorded_of(trace.lines)
-            pictures = (ask.image, mean_picture(ask.image), wrong)
-            logs = [_logs(target, ask, picture, one) for picture in pictures]
+            views = (query.pictures, mean_pictures(query), wrong)
+            logs = [_logs(target, query, pictures, one) for pictures in views]
             maps.open(one)
-            rounds += _look(one, kind, sample_of(ask), maps, logs, anchors, aligned)
+            rounds += _look(one, query, maps, logs, anchors, aligned)
     return Found(tuple(anchors), tuple(aligned), rounds, answers)
 
 
 def _logs(
-    target: HuggingFaceTarget, ask: Ask, picture: Image.Image, one: Recorded
+    target: HuggingFaceTarget, query: Question, pictures: Sequence[Image.Image], one: Recorded
 ) -> dict[int, Logs]:
-    """Answer index of every round's root -> [V] log probabilities after it, under a picture."""
+    """Answer index of every round's root -> [V] log probabilities after it, under pictures."""
     wanted = {each.root for each in one.rounds}
     found = {}
-    for start, out in read_answer(target, ask.messages, picture, one.output):
+    for start, out in read_answer(target, query, pictures, one.output):
         for at in range(start, start + len(out.row_ids)):
             if at in wanted:
                 found[at] = log_softmax(out.logits[at - start].double().cpu().numpy())
@@ -171,15 +171,14 @@ def log_softmax(logits: npt.NDArray[np.float64]) -> Logs:
 
 def _look(
     one: Recorded,
-    kind: str,
-    group: str,
+    query: Question,
     maps: Maps,
     logs: Sequence[dict[int, Logs]],
     anchors: list[Anchor],
     aligned: list[Aligned],
 ) -> int:
     """Judge every round of an answer, then let the maps learn it; returns rounds with a draft."""
-    drafted = 0
+    drafted, kind, group = 0, query.benchmark, query.group
     for each in one.rounds:
         token = int(one.output[each.root + 1]) if each.root < one.states else None
         views = [by_root[each.root] for by_root in logs]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from eyespan.types import (
     Step,
     TargetOut,
 )
+
+if TYPE_CHECKING:
+    from eyespan.target.weights import TargetWeights
 
 
 def running_for(one: Recorded, watch: Observer | None = None) -> Running:
@@ -196,6 +199,13 @@ class RecordedTarget:
         """The rows that were seen at the nodes."""
         return [state.rows.of(state.root, tree) for state, tree in zip(states, trees, strict=True)]
 
+    def grow(self, state: Any, tree: PackedTree, needs: Needs) -> TargetOut:
+        """The rows of a tree that has gained nodes: looking all up again costs no forward."""
+        return state.rows.of(state.root, tree)  # type: ignore[no-any-return]
+
+    def drop(self, state: Any) -> None:
+        """A pack leaves nothing behind: the root moves when something is kept."""
+
     def keep(self, state: Any, path: Ints) -> None:
         """Move the root behind the accepted path."""
         state.root += 1 + len(path)
@@ -203,6 +213,10 @@ class RecordedTarget:
     def prepare(self, prompt: Any, images: Any = ()) -> Any:
         """A recording is ready as it is."""
         return prompt
+
+    def weights(self) -> TargetWeights:
+        """A trace holds none; drafters that need them are refused before they ask."""
+        raise NotImplementedError("a recorded target has no weights")
 
     def prompt_from_ids(self, input_ids: Any, **media: Any) -> Any:
         """A trace answers no other prompts."""

@@ -1,11 +1,12 @@
-"""Record what a replay needs: traces of the demo's held-out set, a file for each kind of sample.
+"""Record what a replay needs: traces of data sets, a file for each benchmark.
 
 Trees have RECAP's published size, so that a trace also holds the rows of guesses that failed; and
-each answer is read once more under another sample's picture, for the comparison of appendix C.
+each answer is read once more under another input's pictures, for the comparison of appendix C.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from eyespan.bench.held_out import MAX_NEW_TOKENS, Ask, asks
-from eyespan.diagnostics.controls import read_answer, sample_of, wrong_picture
+from eyespan.diagnostics.controls import read_answer, wrong_pictures
+from eyespan.diagnostics.questions import Question
 from eyespan.drafters import make_drafter
 from eyespan.errors import unwritable
 from eyespan.generation import Engine
@@ -37,18 +38,18 @@ class Collected(Trace):
 
 def record(
     target: HuggingFaceTarget,
-    samples: int,
+    every: Sequence[Question],
     folder: Path,
     *,
     tell: Tell,
-    max_new_tokens: int = MAX_NEW_TOKENS,
+    max_new_tokens: int,
 ) -> list[Path]:
-    """Answer the first samples of the demo's held-out set and write their traces.
+    """Answer questions and write their traces.
 
     Args:
         target: the model.
-        samples: how many; kinds take turns.
-        folder: gets one file for each kind, replaced where it exists.
+        every: the questions.
+        folder: gets one file for each benchmark, replaced where it exists.
         tell: told what is under way.
         max_new_tokens: longest answer.
 
@@ -62,37 +63,38 @@ def record(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(f"folder {folder}", error) from error
-    every = list(asks(samples))
     drafter = make_drafter("recap", vocab_size=target.info.vocab_size)
     drafter.needs = replace(drafter.needs, prompt_rows="all")  # it takes first occurrences of them
     engine = Engine(target, drafter, budget="fixed")
     files = []
-    for kind in dict.fromkeys(ask.kind for ask in every):
+    for name in dict.fromkeys(one.benchmark for one in every):
         engine.reset()
-        file = folder / f"{kind}.jsonl"
-        chosen = [at for at, ask in enumerate(every) if ask.kind == kind]
+        file = folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.jsonl"
+        chosen = [at for at, one in enumerate(every) if one.benchmark == name]
         with Trace(file) as trace:
             for number, at in enumerate(chosen, 1):
-                tell(f"recording {kind} {number}/{len(chosen)}")
+                tell(f"recording {name} {number}/{len(chosen)}")
                 trace.write(answer_lines(engine, every, at, max_new_tokens))
         files.append(file)
     return files
 
 
 def answer_lines(
-    engine: Engine, every: Sequence[Ask], at: int, max_new_tokens: int
+    engine: Engine, every: Sequence[Question], at: int, max_new_tokens: int
 ) -> Iterator[Mapping[str, Any]]:
     """The trace of one answer, its request's `group` and its `swapped` rows included."""
-    ask, kept = every[at], Collected()
-    made = engine.generate(ask.messages, [ask.image], max_new_tokens=max_new_tokens, trace=kept)
+    query, kept = every[at], Collected()
+    made = engine.generate(
+        query.messages, query.pictures, max_new_tokens=max_new_tokens, trace=kept
+    )
     head, *middle, end = kept.lines
-    yield {**head, "group": sample_of(ask)}
+    yield {**head, "group": query.group}
     yield from middle
-    picture = wrong_picture(every, at)
-    if picture is not None:
+    pictures = wrong_pictures(every, at)
+    if pictures is not None:
         rows = []
         answer = np.array(made.token_ids, np.int32)
-        for start, out in read_answer(engine.target, ask.messages, picture, answer):
+        for start, out in read_answer(engine.target, query, pictures, answer):
             pairs = zip(out.row_ids, out.row_logits, strict=True)
             rows += [
                 [place, ids.tolist(), json_floats(logits)]

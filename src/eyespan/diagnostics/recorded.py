@@ -15,7 +15,7 @@ import numpy as np
 
 from eyespan._core import TOKEN_LIMIT
 from eyespan.errors import InputError
-from eyespan.trace import VERSION, read_trace
+from eyespan.trace import VERSION, iter_trace
 from eyespan.types import ROW_SIZE, Floats, Ints, Request
 
 HOW_TO_RECORD = (
@@ -169,11 +169,8 @@ def _twice(names: Sequence[str]) -> str:
 
 
 def _read(file: Path) -> list[Recorded]:
-    requests = read_trace(file)
-    if not requests:
-        raise _refused(file, "it holds no request")
     found = []
-    for lines in requests:
+    for lines in iter_trace(file):
         name = str(lines[0].get("id"))
         if lines[0].get("version") != VERSION:
             raise _refused(
@@ -185,6 +182,8 @@ def _read(file: Path) -> list[Recorded]:
             found.append(recorded_of(lines))
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise _refused(file, f"request {name} has a line of another shape ({error})") from error
+    if not found:
+        raise _refused(file, "it holds no request")
     return found
 
 

@@ -37,7 +37,7 @@ from eyespan.types import (
 )
 
 if TYPE_CHECKING:
-    from eyespan.target.base import SequenceState, Target
+    from eyespan.target.base import GrowingTarget, SequenceState, Target
 
 CATCH_UP = 32
 """Tokens of text that one pass of the draft model reads beside its guesses."""
@@ -90,10 +90,10 @@ class DraftModel:
         self.config = config_of(self.name, DraftModelConfig, options)
         self.vocab_size = vocab_size
         self.fixed_budget = self.config.depth * self.config.width
-        self._model: Target | None = None
+        self._model: GrowingTarget | None = None
 
     @property
-    def model(self) -> Target:
+    def model(self) -> GrowingTarget:
         """The loaded draft model."""
         if self._model is None:
             raise RuntimeError("the draft model is loaded when an engine binds it to its target")
@@ -142,7 +142,7 @@ class DraftModel:
         """Nothing is learnt."""
 
 
-def _ready(source: Any, target: Target) -> Target:
+def _ready(source: Any, target: Target) -> GrowingTarget:
     """The draft model as a target."""
     import torch
 
@@ -154,7 +154,7 @@ def _ready(source: Any, target: Target) -> Target:
             todo="Name its folder or hub id as draft_model.",
         )
     if not isinstance(source, str | os.PathLike | torch.nn.Module):
-        ready: Target = source
+        ready: GrowingTarget = source
         return ready
     from eyespan.target.loading import load_target
 
@@ -244,7 +244,9 @@ class DraftModelSession:
         self._made = None
         if self._state is None or self._state.pending == 0:
             return
-        path = self._pack.follow(step.verdict.tokens)
+        # The last token is the next root and has to be run for its row, even if it was guessed: a
+        # guess that was cut before the target saw it, or gated, may be what the target says.
+        path = self._pack.follow(step.verdict.tokens[:-1])
         self._draft.keep(self._state, np.array(path[1:], np.int32))
         self._read = len(step.prefix) + len(path) - self._pack.given
 

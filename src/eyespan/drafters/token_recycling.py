@@ -64,6 +64,8 @@ def shape_of(paths: Sequence[str]) -> Shape:
 
 
 SHAPE = shape_of(PATHS)
+LAYERS = [np.flatnonzero(SHAPE.depths == depth) for depth in range(1, 7)]
+"""Nodes of each depth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +146,8 @@ class TokenRecyclingSession:
 
     def __init__(self, matrix: Ints, request: Request) -> None:
         self._matrix = matrix
-        self._media = np.array(sorted(request.media_ids), np.int32)
+        self._is_text = np.ones(len(matrix) + 1, bool)  # the last entry stands for -1, no id
+        self._is_text[[-1, *(token for token in request.media_ids if token < len(matrix))]] = False
 
     def propose(self, prefix: Ints, budget: int) -> DraftTree:
         """Fill the tree layer by layer: the child of rank r is the r-th of its parent's row.
@@ -152,50 +155,44 @@ class TokenRecyclingSession:
         A media id is left out, with what would hang below it. A node that repeats a sibling, and
         one read from a row that was never written, can hardly come true: its score is 0.
         """
-        root = prefix[-1:]
+        root = int(prefix[-1])
         size = min(budget, len(PATHS))
-        if size < 1 or self._is_media(root)[0]:
+        if size < 1 or not self._is_text[root]:
             return DraftTree.empty()
-        parents, ranks, depths = SHAPE.parents[:size], SHAPE.ranks[:size], SHAPE.depths[:size]
         tokens = np.zeros(size + 1, np.int32)  # the extra entry is the root, read at -1
-        scores = np.ones(size + 1, np.float32)
-        kept = np.ones(size + 1, bool)
-        tokens[-1] = root[0]
-        for depth in range(1, int(depths[-1]) + 1):
-            layer = np.flatnonzero(depths == depth)
-            above = parents[layer]
-            rows = self._matrix[tokens[above]]
-            tokens[layer] = rows[np.arange(len(layer)), ranks[layer]]
-            kept[layer] = kept[above] & ~self._is_media(tokens[layer]) & (tokens[layer] >= 0)
-            tokens[layer[~kept[layer]]] = 0  # a place below it may be read, nothing may be sent
-            written = rows[:, 0] != rows[:, 1]
-            fresh = written & ~_repeats(rows, ranks[layer])
-            scores[layer] = np.where(fresh & (scores[above] > 0), SHAPE.chances[layer], 0.0)
+        tokens[-1] = root
+        parents, layers = SHAPE.parents[:size], [layer[layer < size] for layer in LAYERS]
+        for layer in layers:
+            tokens[layer] = self._matrix[tokens[parents[layer]], SHAPE.ranks[layer]]
+        kept = np.append(self._is_text[tokens[:-1]], True)
+        fresh = np.append(_fresh(self._matrix[tokens[parents]], SHAPE.ranks[:size]), True)
+        for layer in layers[1:]:
+            kept[layer] &= kept[parents[layer]]
+            fresh[layer] &= fresh[parents[layer]]
         nodes = np.flatnonzero(kept[:-1])
-        place = np.cumsum(kept[:-1], dtype=np.int32) - 1
+        place = np.append(np.cumsum(kept[:-1], dtype=np.int32) - 1, np.int32(-1))
         return DraftTree(
             tokens[nodes],
-            np.where(parents[nodes] < 0, np.int32(-1), place[parents[nodes]]),
-            scores[nodes],
+            place[parents[nodes]],
+            np.where(fresh[nodes], SHAPE.chances[nodes], np.float32(0)),
         )
 
     def observe(self, step: Step) -> None:
         """Every node of the pass writes the row of its own token, the root included."""
-        tree, path = step.tree, step.verdict.path
-        order = np.concatenate([np.arange(len(tree)), [0], path]).astype(np.intp)
-        last_writer = dict(zip(tree.tokens[order].tolist(), order.tolist(), strict=True))
-        tokens = np.array(list(last_writer), np.int32)
-        text = ~self._is_media(tokens)
-        writers = np.array(list(last_writer.values()), np.intp)[text]
-        self._matrix[tokens[text]] = step.out.row_ids[writers]
-
-    def _is_media(self, tokens: Ints) -> npt.NDArray[np.bool_]:
-        return np.isin(tokens, self._media)
+        tree, path = step.tree, step.verdict.path.tolist()
+        order = [*range(len(tree)), 0, *path]
+        writers = dict(zip(tree.tokens[order].tolist(), order, strict=True))  # the last one stays
+        for token, node in writers.items():
+            if self._is_text[token]:
+                self._matrix[token] = step.out.row_ids[node]
 
 
-def _repeats(rows: Ints, ranks: Ints) -> npt.NDArray[np.bool_]:
-    """[n] whether the entry of that rank stands in its row [n, 8] at a better rank already."""
+def _fresh(rows: Ints, ranks: Ints) -> npt.NDArray[np.bool_]:
+    """[n] whether a row [n, 8] was ever written and its entry of that rank stands at no better one.
+
+    Rows are made of different ids, but for the zeros that they begin with.
+    """
     entries = rows[np.arange(len(rows)), ranks][:, None]
-    better = np.arange(rows.shape[1]) < ranks[:, None]
-    found: npt.NDArray[np.bool_] = ((rows == entries) & better).any(axis=1)
+    repeated = ((rows == entries) & (np.arange(rows.shape[1]) < ranks[:, None])).any(axis=1)
+    found: npt.NDArray[np.bool_] = (rows[:, 0] != rows[:, 1]) & ~repeated
     return found

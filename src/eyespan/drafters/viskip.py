@@ -36,7 +36,7 @@ class ViSkipConfig:
         threshold: attention on pictures from which on the gate is shut, 0 to 1.
     """
 
-    wrapped: str = "prompt_lookup"
+    wrapped: str = "sam"
     gate: Gating = "after"
     threshold: float = 0.35
 

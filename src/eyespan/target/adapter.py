@@ -27,6 +27,7 @@ from eyespan.target.prefix import Mark, Prefix, prefix_after, resume
 from eyespan.target.rows import top_rows
 from eyespan.target.states import StateTree
 from eyespan.target.tree_forward import call_model, forward_tree, step_inputs
+from eyespan.target.weights import TargetWeights, weights_of
 from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut, empty_ints
 
 
@@ -116,6 +117,11 @@ class HuggingFaceTarget:
         """Where attention is looked at; found when somebody asks first."""
         return last_layer_modules(self.model, self._capabilities.layers)
 
+    @property
+    def token_kinds(self) -> str | None:
+        """Name of the model input that says of each token whether it is text (0), or None."""
+        return self.family.token_kinds
+
     def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
         """Turn text or a chat and its pictures into model inputs.
 
@@ -180,6 +186,14 @@ class HuggingFaceTarget:
         """What a conversation has read once `prompt` was answered; see `prefix.py`."""
         weights = self._encoder.weights()
         return prefix_after(prompt, ids, cache, pictures=pictures, before=before, weights=weights)
+
+    def weights(self) -> TargetWeights:
+        """See `weights.py`.
+
+        Raises:
+            UnsupportedTarget: its embedding or head is more than a table.
+        """
+        return weights_of(self.model, self.info.name)
 
     @torch.no_grad()
     def prefill(self, prompt: Prompt, needs: Needs) -> tuple[SequenceState, Prefill]:

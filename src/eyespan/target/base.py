@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from eyespan.target.features import FeatureMemory
     from eyespan.target.images import Picture
+    from eyespan.target.weights import TargetWeights
 
 Message: TypeAlias = Mapping[str, Any]
 """One chat turn: {"role": ..., "content": text or a list of parts}; a part is {"type": "text",
@@ -206,6 +207,10 @@ class Target(Protocol):
         """A prompt from what transformers' `generate()` hands to its decoding method."""
         ...
 
+    def weights(self) -> TargetWeights:
+        """The tables that a trained drafter borrows; refuses a model whose tables are more."""
+        ...
+
     def prefill(self, prompt: Prompt, needs: Needs) -> tuple[SequenceState, Prefill]:
         """Read the prompt once."""
         ...
@@ -214,14 +219,6 @@ class Target(Protocol):
         self, states: Sequence[SequenceState], trees: Sequence[PackedTree], needs: Needs
     ) -> list[TargetOut]:
         """Run one pack per sequence; every state must have been kept since its last forward."""
-        ...
-
-    def grow(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
-        """Run the nodes that a tree has gained since the last forward; says nothing of others."""
-        ...
-
-    def drop(self, state: SequenceState) -> None:
-        """Forget the last pack, its root too."""
         ...
 
     def keep(self, state: SequenceState, path: Ints) -> None:
@@ -238,4 +235,16 @@ class Target(Protocol):
 
     def detach(self) -> None:
         """Undo what the adapter changed on a live model (its training flag)."""
+        ...
+
+
+class GrowingTarget(Target, Protocol):
+    """A target that can write by itself level by level, as a draft model does."""
+
+    def grow(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
+        """Run the nodes that a tree has gained since the last forward; says nothing of others."""
+        ...
+
+    def drop(self, state: SequenceState) -> None:
+        """Forget the last pack, its root too."""
         ...

@@ -55,7 +55,8 @@ def run(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Where results go; of several runs, each has a folder of its file's name there.",
+            help="Where results go. Of several runs, each has a folder of its file's name there, "
+            "and DIR itself holds all their tables.",
         ),
     ],
 ) -> None:
@@ -87,6 +88,10 @@ def run(
     for file, settings in runs.items():
         folder = out if len(files) == 1 else out / file.stem
         code = max(code, _run_one(file.stem, settings, folder, targets))
+    if len(files) > 1:
+        from eyespan.bench.gather import gather
+
+        gather(out, {file.stem: (runs[file].title, out / file.stem) for file in files})
     raise typer.Exit(code)
 
 

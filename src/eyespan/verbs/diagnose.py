@@ -34,9 +34,9 @@ def group() -> None:
 @app.command(epilog=EPILOG)
 def counterfactual(
     model: options.ModelOption = "demo",
+    dataset: options.DatasetOption = None,
     max_inputs: Annotated[
-        int,
-        typer.Option("--max-inputs", metavar="N", min=2, help="Pictures of the held-out set."),
+        int, typer.Option("--max-inputs", metavar="N", min=2, help="Inputs of each set.")
     ] = 60,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where tables and figures go.")
@@ -47,21 +47,23 @@ def counterfactual(
 ) -> None:
     """Hold the text fixed and change the picture: where does the target's choice depend on it?
 
-    Answers the demo's held-out questions, then reads every answer again under a picture of the mean
-    colour and under another sample's picture of the same kind. Tables say how often the choice
+    Answers questions about pictures, then reads every answer again under a picture of the mean
+    colour and under another input's picture of the same kind. Tables say how often the choice
     after a round's root changes, and how far its log probability drops, by the number of accepted
     draft tokens; and which source of guesses the picture supports.
 
     Exit codes: 0 done, 2 bad input.
     """
     folder_for(out, "result folder")
+    from eyespan.diagnostics.questions import questions
+
+    every = questions(dataset or ["demo"], max_inputs)
     target = options.Setup(model=model, dtype=dtype, device=device).load_target()
-    from eyespan.bench.held_out import asks
     from eyespan.bench.manifest import manifest, progress, write_json
     from eyespan.diagnostics.counterfactual import measure
     from eyespan.diagnostics.counterfactual_tables import results
 
-    found = measure(target, list(asks(max_inputs)), tell=progress, max_new_tokens=max_new_tokens)
+    found = measure(target, every, tell=progress, max_new_tokens=max_new_tokens)
     if not found.anchors:
         raise InputError(
             f"{found.answers} answers of {model}",
@@ -71,7 +73,7 @@ def counterfactual(
         )
     made = results(found, target.info.name)
     made.write(out)
-    write_json(out / "manifest.json", {**manifest(), "answers": found.answers})
+    write_json(out / "manifest.json", {**manifest(), "datasets": dataset or ["demo"]})
     console.notes().print(
         f"{len(found.anchors)} anchors; {len(made.tables)} tables and {len(made.figures)} figures "
         f"in {out}; see them with: eyespan bench report {out}",

@@ -16,6 +16,7 @@ from eyespan.verbs.files import folder_for
 
 if TYPE_CHECKING:
     from eyespan.bench.tables import Results
+    from eyespan.diagnostics.questions import Question
     from eyespan.diagnostics.recorded import Recording
 
 EPILOG = """
@@ -51,13 +52,16 @@ def replay(
         typer.Option(
             "--record",
             metavar="MODEL",
-            help="First let MODEL answer the demo's held-out pictures and keep the traces in "
+            help="First let MODEL answer questions about pictures and keep the traces in "
             "DIR/traces.",
         ),
     ] = None,
+    dataset: options.DatasetOption = None,
     max_inputs: Annotated[
-        int, typer.Option("--max-inputs", metavar="N", min=1, help="With --record: pictures.")
+        int,
+        typer.Option("--max-inputs", metavar="N", min=1, help="With --record: of each set."),
     ] = 60,
+    max_new_tokens: options.TokensOption = 256,
     growth: Annotated[
         int,
         typer.Option("--growth", metavar="N", min=0, help="Requests of the growth curve; 0: none."),
@@ -80,7 +84,10 @@ def replay(
         )
     folder_for(out, "result folder")
     if record is not None:
-        traces = _recorded(record, max_inputs, out / "traces")
+        from eyespan.diagnostics.questions import questions
+
+        asked = questions(dataset or ["demo"], max_inputs)
+        traces = _recorded(record, asked, out / "traces", max_new_tokens)
     from eyespan.bench.manifest import manifest, write_json
     from eyespan.diagnostics.recorded import read_recordings
 
@@ -184,9 +191,10 @@ def run(
     return Results(made, drawn), seconds
 
 
-def _recorded(model: str, samples: int, folder: Path) -> list[Path]:
-    """Record traces of the demo's held-out set."""
+def _recorded(model: str, asked: Sequence[Question], folder: Path, most: int) -> list[Path]:
+    """Let a model answer and keep the traces."""
     from eyespan.bench.manifest import progress
     from eyespan.diagnostics.record import record
 
-    return record(options.Setup(model=model).load_target(), samples, folder, tell=progress)
+    target = options.Setup(model=model).load_target()
+    return record(target, asked, folder, tell=progress, max_new_tokens=most)

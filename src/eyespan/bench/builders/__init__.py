@@ -28,6 +28,7 @@ class Builder(NamedTuple):
 
 
 BUILDERS: Mapping[str, Builder] = {
+    "by_category": Builder("answers", main.by_category),
     "recap_table1": Builder("answers", main.table1),
     "recap_table2": Builder("answers", main.table2),
     "recap_table3": Builder("answers", main.table3),

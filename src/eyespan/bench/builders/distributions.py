@@ -38,7 +38,7 @@ def table15(report: Report) -> Results:
         columns=("Method", *(f"P{at:.0f}" for at in WANTED)),
         rows=tuple(rows),
         caption=caption,
-        source="RECAP Table 15",
+        source="RECAP Table 15, Figure 6",
     )
     figure = Figure(
         id="recap_figure6",
@@ -80,7 +80,7 @@ def table18(report: Report) -> Results:
         columns=("Method", "Set", "P10", "P50", "P90", "above 1 %"),
         rows=tuple(rows),
         caption=report.caption(),
-        source="RECAP Table 18",
+        source="RECAP Table 18, Figure 8",
     )
     figure = Figure(
         id="recap_figure8",

@@ -110,7 +110,7 @@ def table8(report: Report) -> Results:
         columns=("Comparison", "Set", *heads),
         rows=tuple(rows),
         caption=caption,
-        source="RECAP Table 8",
+        source="RECAP Table 8, Figure 4",
     )
     figure = Figure(
         id="recap_figure4",

@@ -31,6 +31,15 @@ def table1(report: Report) -> Results:
 
 def table2(report: Report) -> Results:
     """S and tau by category; "overall" weighs every turn alike."""
+    return _by_category(report, "recap_table2", "RECAP Table 2")
+
+
+def by_category(report: Report) -> Results:
+    """The same for inputs that are none of the paper's."""
+    return _by_category(report, "by_category", "")
+
+
+def _by_category(report: Report, id_: str, source: str) -> Results:
     categories = list(dict.fromkeys(run.category for run in report.runs if run.category))
     table = _by_column(
         report,
@@ -38,9 +47,9 @@ def table2(report: Report) -> Results:
         categories,
         average=lambda runs, cells: [metrics.speedup(runs), metrics.acceptance_length(runs)],
         last="Overall",
-        id_="recap_table2",
+        id_=id_,
         title="Speedup S and acceptance length tau by category",
-        source="RECAP Table 2",
+        source=source,
     )
     return Results((table,))
 

@@ -1,0 +1,185 @@
+"""Failures that users of other tools have reported, each as a test under its number in the list of
+known failures of speculative decoding: what the text says must not depend on the number of tokens
+committed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+import eyespan
+from eyespan.dropin import fallbacks
+from eyespan.errors import ContextError
+from eyespan.generation import Engine
+from eyespan.testing import RandomDrafter, tiny_images, tiny_target
+from tests.parity.choosing import DRAFTERS, PROMPT, ask, engine_of, inputs_of, target_of
+
+TOKENS = 24
+
+
+@contextmanager
+def enabled(model: Any, drafter: Any = "recap") -> Iterator[Any]:
+    try:
+        yield eyespan.enable(model, drafter, budget="fixed")
+    finally:
+        eyespan.disable(model)
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
+def test_A09_sampled_requests_keep_their_own_positions(family: str) -> None:
+    """The position offset of the last prompt that a Qwen-VL model saw is another request's."""
+    engine = engine_of(family, "recap")
+    pictures = [tiny_images(1, seed=1), tiny_images(2, seed=2), []]
+
+    def begin(number: int) -> Any:
+        options = {"temperature": 1.0, "seed": number, "max_new_tokens": TOKENS}
+        return engine.stream(PROMPT, pictures[number], **options)
+
+    together = [begin(number) for number in range(3)]
+    while [stream for stream in together if next(stream, None) is not None]:
+        pass
+    for number, stream in enumerate(together):
+        assert stream.generation.token_ids == begin(number).finish().token_ids
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS[1:])
+def test_A29_an_end_anywhere_in_a_block_ends_the_answer(drafter: str) -> None:
+    prompt, model = inputs_of("llama"), target_of("llama").model
+    options: dict[str, Any] = {"attention_mask": torch.ones_like(prompt.input_ids)}
+    plain = model.generate(prompt.input_ids, max_new_tokens=TOKENS, **options)[0, len(prompt) :]
+    with enabled(model, engine_of("llama", drafter).drafter):
+        for end in plain.tolist():
+            ours = model.generate(
+                prompt.input_ids, max_new_tokens=TOKENS, eos_token_id=end, **options
+            )
+            kept = plain.tolist().index(end) + 1
+            assert ours[0, len(prompt) :].tolist() == plain.tolist()[:kept]
+        assert fallbacks(model) == {}
+
+
+@cache
+def plain_with_stop(stop: str) -> tuple[Any, str]:
+    stream = engine_of("llama", "none").stream(PROMPT, max_new_tokens=TOKENS, stop=stop, logprobs=1)
+    deltas = "".join(chunk.text for chunk in stream)
+    return stream.generation, deltas
+
+
+@pytest.mark.parametrize("granularity", ["token", "block"])
+@pytest.mark.parametrize("drafter", DRAFTERS[1:])
+def test_A30_a_stop_string_at_every_offset(drafter: str, granularity: str) -> None:
+    text = ask("llama", "none").text
+    stops = [text[at : at + size] for size in (1, 3) for at in range(0, len(text) - size, 2)]
+    for stop in stops:
+        plain, deltas = plain_with_stop(stop)
+        stream = engine_of("llama", drafter).stream(
+            PROMPT, max_new_tokens=TOKENS, stop=stop, logprobs=1, granularity=granularity
+        )
+        assert "".join(chunk.text for chunk in stream) == deltas
+        mine = stream.generation
+        assert (mine.text, mine.token_ids, mine.finish) == (
+            plain.text, plain.token_ids, plain.finish
+        )  # fmt: skip
+        assert plain.finish == "stop"
+        assert stop not in mine.text
+        assert len(mine.logprobs) == len(plain.logprobs)
+        for one, other in zip(mine.logprobs, plain.logprobs, strict=True):
+            assert one.token_id == other.token_id
+            assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
+
+
+def text_of(length: int) -> str:
+    """A prompt of exactly so many tokens (bytes are tokens)."""
+    frame = len(target_of("gpt2").prepare("a"))
+    return ("abc " * length)[: length - frame + 1]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("left", [1, 2, 5, 8])
+def test_A32_drafts_end_where_the_context_does(family: str, left: int) -> None:
+    """gpt2 has a table of positions: one more than it holds is an error."""
+    target = target_of(family)
+    text = text_of(target.info.max_context - left)
+    plain = Engine(target, "none", budget=0).generate(text)
+    assert len(plain.token_ids) == left or plain.finish == "eos"
+    for drafter in ("recap", RandomDrafter(target.info.vocab_size)):
+        answer = Engine(target, drafter, budget="fixed").generate(text)
+        assert (answer.token_ids, answer.finish) == (plain.token_ids, plain.finish)
+        assert not answer.plain_steps.get("drafter fault")
+
+
+def test_A32_a_full_context_is_refused() -> None:
+    text, engine = text_of(target_of("gpt2").info.max_context), engine_of("gpt2", "none")
+    with pytest.raises(ContextError, match="512"):
+        engine.generate(text)
+
+
+def test_A32_generate_with_a_limit_beyond_the_context() -> None:
+    """An end id comes before the table of positions ends; drafts must not reach beyond it."""
+    target = tiny_target("gpt2")
+    ids = target.prepare(text_of(target.info.max_context - 6)).input_ids
+    options = {"attention_mask": torch.ones_like(ids)}
+    plain = target.model.generate(ids, max_new_tokens=6, **options)[0, ids.shape[1] :].tolist()
+    end = plain[-1]
+    with enabled(target.model, RandomDrafter(target.info.vocab_size)) as model:
+        ours = model.generate(ids, max_new_tokens=100, eos_token_id=end, **options)
+        assert fallbacks(model) == {}
+    kept = plain.index(end) + 1
+    assert ours[0, ids.shape[1] :].tolist() == plain[:kept]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"repetition_penalty": 1.3}, {"do_sample": True, "top_k": 20}],
+    ids=["greedy", "penalty", "drawn"],
+)
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_A22_left_padding_changes_nothing(family: str, options: dict[str, Any]) -> None:
+    """Rows that are masked as a whole must not turn into NaN."""
+    model = target_of(family).model
+    ids = torch.tensor([[0] * 5 + [97, 98, 99] * 6])
+    inputs = {"input_ids": ids, "attention_mask": (ids != 0).long(), "max_new_tokens": TOKENS}
+    answers = []
+    for on in (False, True):
+        torch.manual_seed(3)
+        if on:
+            with enabled(model):
+                answers.append(model.generate(**inputs, **options))
+                assert fallbacks(model) == {}
+        else:
+            answers.append(model.generate(**inputs, **options))
+    assert torch.equal(*answers)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"cache_implementation": "static"}, "a static cache"),
+        ({"use_cache": False}, "decoding without a cache"),
+        ({"do_sample": True, "num_return_sequences": 2}, "more than one sequence"),
+    ],
+    ids=["A16 static cache", "A14 no cache", "A42 several answers"],
+)
+def test_what_is_not_honoured_is_counted_and_still_right(
+    options: dict[str, Any], reason: str
+) -> None:
+    model, ids = target_of("llama").model, torch.tensor([[97, 98, 99] * 6])
+    torch.manual_seed(0)
+    stock = model.generate(ids, max_new_tokens=8, **options)
+    with enabled(model):
+        torch.manual_seed(0)
+        assert torch.equal(model.generate(ids, max_new_tokens=8, **options), stock)
+        assert fallbacks(model) == {reason: 1}
+
+
+def test_A42_a_batch_runs_stocks_loop_until_rows_can_differ() -> None:
+    model, ids = target_of("llama").model, torch.tensor([[97, 98, 99] * 6] * 2)
+    stock = model.generate(ids, max_new_tokens=8)
+    with enabled(model):
+        assert torch.equal(model.generate(ids, max_new_tokens=8), stock)
+        assert fallbacks(model) == {"more than one sequence": 1}
