@@ -11,6 +11,7 @@ from typing import Any
 
 from eyespan.async_stream import AsyncStream
 from eyespan.budget import Budget
+from eyespan.chat_session import Chat
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
 from eyespan.drafters import SHIPPED, make_drafter
@@ -192,6 +193,26 @@ class Engine:
         options["cancel"] = cancel = options.get("cancel") or Event()
         return AsyncStream(lambda: self.stream(prompt, images, **options), cancel)
 
+    def chat(self, system: str | None = None, **options: Any) -> Chat:
+        """Begin a conversation, whose earlier turns are read once.
+
+        Args:
+            system: what the model is told before all turns; None leaves its template's own.
+            **options: of `stream`, for every turn that does not say otherwise.
+
+        Raises:
+            InputError: the model's folder has no chat template.
+        """
+        processor = self.target.processor
+        if not getattr(processor, "chat_template", None):
+            raise InputError(
+                f"a chat with '{self.target.info.name}'",
+                found="the model's folder has no chat template",
+                needed="one is needed to write several turns as text",
+                todo="Use generate(), or add chat_template.jinja to the folder.",
+            )
+        return Chat(self, system, options)
+
     def _inputs(
         self, prompt: str | Sequence[Message] | Prompt, images: Sequence[Picture]
     ) -> Prompt:
@@ -233,6 +254,7 @@ class Engine:
             eos_ids=info.eos_ids,
             max_new_tokens=min(max_new_tokens, info.max_context - length),
             scope=scope,
+            conversation=inputs.conversation,
         )
 
 
