@@ -83,8 +83,8 @@ def toy_drafter(name: str, **options: Any) -> Drafter:
 
 
 def few(name: str, limit: int) -> int:
-    """Tokens of an answer: a dozen show all that a trained head, which remembers nothing, does."""
-    return min(limit, 12) if name in WEIGHTED else limit
+    """Tokens of an answer: eight show all that a trained head, which remembers nothing, does."""
+    return min(limit, 8) if name in WEIGHTED else limit
 
 
 every = pytest.mark.parametrize("name", DRAFTERS)

@@ -59,14 +59,14 @@ prompts = st.lists(st.integers(2, 11), min_size=1, max_size=30)
 budgets = st.sampled_from(["auto", "fixed", 0, 1, 4, 63])
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if name not in TRAINED])
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in WEIGHTED])
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_a_seeded_sample_is_plain_decodings(name: str, data: st.DataObject) -> None:
     check_sample(name, data)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", WEIGHTED)
 @settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_a_seeded_sample_is_plain_decodings_with_weights(name: str, data: st.DataObject) -> None:
