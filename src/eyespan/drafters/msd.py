@@ -9,22 +9,20 @@ more and more pictures.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from eyespan.drafters._eagle_layer import EagleLayer
 from eyespan.drafters._head import (
-    Block,
     Condition,
     DraftHead,
     HeadConfig,
-    Hidden,
     PromptPairs,
     TrainState,
     count_parameters,
     need,
-    rotary,
 )
 from eyespan.drafters._trained import Trained
 from eyespan.drafters._unroll import Score, unroll
@@ -65,7 +63,7 @@ class MsdConfig(HeadConfig):
         need(self, "text_share", 0 <= self.text_share < 1, "from 0, below 1")
 
 
-class MsdHead(DraftHead):
+class MsdHead(EagleLayer):
     """One EAGLE layer, whose output stands for the target's final state and goes to its LM head.
 
     Args:
@@ -77,8 +75,6 @@ class MsdHead(DraftHead):
     def __init__(self, config: MsdConfig) -> None:
         super().__init__(config)
         self.config = config
-        self.join = nn.Linear(2 * config.hidden_size, config.hidden_size)
-        self.block = Block(config, 0, norm_first=False)
 
     def prompt(
         self, embeds: Tensor, features: Tensor, media: Tensor, condition: Condition
@@ -91,21 +87,6 @@ class MsdHead(DraftHead):
         """A linear map of [embedding; state before it]."""
         x: Tensor = self.join(torch.cat([embeds, features], dim=-1))
         return x
-
-    def stack(self, x: Tensor, positions: Tensor, attend: Any) -> Hidden:
-        """The layer."""
-        h = self.block(x, rotary(positions, self.config), attend)
-        return Hidden(h, h)
-
-    def feedback(self, last: Tensor) -> Tensor:
-        """The output stands for the target's final state."""
-        return last
-
-    def scores(
-        self, last: Tensor, depth: int, condition: Condition, generator: torch.Generator | None
-    ) -> Tensor:
-        """The target's LM head on the output."""
-        return self.through_lm_head(last)
 
     def training_losses(self, batch: TrainBatch, state: TrainState) -> dict[str, Tensor]:
         """SmoothL1 to the target's states and cross-entropy to its tokens, without self-feeding."""

@@ -10,22 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from eyespan.drafters._eagle_layer import EagleLayer
 from eyespan.drafters._head import (
-    Block,
     Condition,
     DraftHead,
     HeadConfig,
-    Hidden,
     PromptPairs,
     TrainState,
     count_parameters,
     need,
-    rotary,
 )
 from eyespan.drafters._trained import Trained
 from eyespan.drafters._unroll import Score, unroll
@@ -94,7 +92,7 @@ class Compressor(nn.Module):
         return made
 
 
-class VispecHead(DraftHead):
+class VispecHead(EagleLayer):
     """Compressor, global feature, and one EAGLE layer before the target's LM head.
 
     Args:
@@ -111,8 +109,6 @@ class VispecHead(DraftHead):
         self.blend = nn.Linear(2 * size, size, bias=False)
         with torch.no_grad():  # starts as if there were no picture
             self.blend.weight.copy_(torch.eye(size, 2 * size))
-        self.join = nn.Linear(2 * size, size)
-        self.block = Block(config, 0, norm_first=False)
 
     def prompt(
         self, embeds: Tensor, features: Tensor, media: Tensor, condition: Condition
@@ -142,21 +138,6 @@ class VispecHead(DraftHead):
         seen = self.blend(torch.cat([features, view], dim=-1))
         x: Tensor = self.join(torch.cat([embeds.to(seen.dtype), seen], dim=-1))
         return x
-
-    def stack(self, x: Tensor, positions: Tensor, attend: Any) -> Hidden:
-        """The layer."""
-        h = self.block(x, rotary(positions, self.config), attend)
-        return Hidden(h, h)
-
-    def feedback(self, last: Tensor) -> Tensor:
-        """The output stands for the target's final state."""
-        return last
-
-    def scores(
-        self, last: Tensor, depth: int, condition: Condition, generator: torch.Generator | None
-    ) -> Tensor:
-        """The target's LM head on the output."""
-        return self.through_lm_head(last)
 
     def training_losses(self, batch: TrainBatch, state: TrainState) -> dict[str, Tensor]:
         """L1 distance of the distributions and order of the target's best ids, on the true pairs
