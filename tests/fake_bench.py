@@ -86,6 +86,9 @@ class FakeTarget(ToyTarget):
 @dataclass(frozen=True)
 class _Prompt:
     ids: Ints
+    cache: Any = None
+    conversation: Any = None
+    keep: Any = None
 
     @property
     def input_ids(self) -> torch.Tensor:
