@@ -58,7 +58,7 @@ class ToyTarget:
         self.tokenizer = None
         self.info = SimpleNamespace(
             name="toy", vocab_size=self.vocab, media_ids=self.media_ids, eos_ids=self.eos_ids,
-            max_context=self.max_context,
+            max_context=self.max_context, drafts="trees", recurrent=False, one_pass=True,
         )  # fmt: skip
 
     def prompt_from_ids(self, ids: Ints) -> Ints:
