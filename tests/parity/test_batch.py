@@ -152,6 +152,26 @@ def test_a_nodes_logits_are_those_of_its_path(family: str, attention: str) -> No
     assert all(state.row is None for state in together)
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_what_drafters_read_is_each_rows_own(attention: str) -> None:
+    """Hidden states and attention on pictures, of rows with 1, 0 and 2 pictures."""
+    target = tiny_target("llava", attention=attention)
+    needs = Needs(hidden_layers=(0, -1), visual_attention=True)
+    rng = np.random.default_rng(4)
+    prompts = [tiny_prompt(target, "llava", images=n) for n in (1, 0, 2)]
+    states = [target.prefill(prompt, Needs())[0] for prompt in prompts]
+    trees = [packed(random_tree(rng, size, 200), 80) for size in (3, 0, 7)]
+    for state, prompt, tree, out in zip(
+        states, prompts, trees, target.forward(states, trees, needs), strict=True
+    ):
+        twin = target.prefill(prompt, Needs())[0]
+        (expected,) = target.forward([twin], [tree], needs)
+        for name in ("hidden", "visual_attention"):
+            np.testing.assert_allclose(out.extras[name], expected.extras[name], atol=1e-4)
+        assert (out.extras["visual_attention"] > 0) == (prompt.images > 0)
+        state.close()
+
+
 def _some_path(rng: np.random.Generator, tree: PackedTree) -> Any:
     leaf = int(rng.integers(len(tree)))
     return root_path(tree, leaf)
