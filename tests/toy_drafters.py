@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from eyespan.drafters import make_drafter
+from eyespan.drafters import TRAINED, make_drafter
 from eyespan.drafters.base import Ask, Bound, Drafter, Session
+from eyespan.testing import random_checkpoint
 from eyespan.types import DraftTree, Ints, Needs, Prefill, Request, Step
 from tests.toys import ToyTarget
+
+WEIGHTED = (*TRAINED, "hybrid")
+"""Names that draft with a network."""
 
 
 def drafter_for(name: str, target: ToyTarget, seed: int = 0, **options: Any) -> Drafter:
@@ -23,10 +29,23 @@ def drafter_for(name: str, target: ToyTarget, seed: int = 0, **options: Any) -> 
     if name == "draft_model":  # right often, not always: it sees one token less of the past
         small = ToyTarget(vocab=target.vocab, order=target.order - 1, max_context=400)
         options.setdefault("draft_model", small)
+    if name in WEIGHTED and "checkpoint" not in options:
+        options["checkpoint"] = checkpoint_of("fovea" if name == "hybrid" else name, target)
     drafter = make_drafter(name, vocab_size=target.vocab, **options)
     if isinstance(drafter, Bound):
         drafter.bind(target)  # type: ignore[arg-type]
     return drafter
+
+
+def checkpoint_of(name: str, target: ToyTarget) -> str:
+    """Random weights of a small head, written once for a name and a vocabulary."""
+    folder = Path(_FOLDER.name) / f"{name}-{target.vocab}"
+    if not folder.exists():
+        random_checkpoint(name, target.weights(), folder, nodes=14, width=3, depth=4)
+    return str(folder)
+
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="eyespan-test-")
 
 
 class _Base:

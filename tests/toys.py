@@ -7,11 +7,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut
+
+if TYPE_CHECKING:
+    from eyespan.target.weights import TargetWeights
+
+WIDTH = 8
+"""Of a toy target's states."""
 
 
 def toy_row(history: Sequence[int], vocab: int, order: int = 2) -> np.ndarray:
@@ -61,6 +67,21 @@ class ToyTarget:
             max_context=self.max_context, drafts="trees", recurrent=False, one_pass=True,
         )  # fmt: skip
 
+    def weights(self) -> TargetWeights:
+        """Random tables of a decoder that does not exist."""
+        import torch
+
+        from eyespan.target.weights import TargetShape, TargetWeights
+
+        shape = TargetShape(
+            name="toy", hidden_size=WIDTH, layers=8, heads=2, kv_heads=1, head_dim=4,
+            intermediate_size=12, vocab_size=self.vocab,
+        )  # fmt: skip
+        tables = torch.from_numpy(np.random.default_rng(0).normal(size=(2, self.vocab, WIDTH)))
+        return TargetWeights(
+            shape=shape, embedding=tables[0].float(), lm_head=2 * tables[1].float()
+        )
+
     def prompt_from_ids(self, ids: Ints) -> Ints:
         return ids
 
@@ -79,10 +100,10 @@ class ToyTarget:
             next_row_ids=last_ids,
             next_row_logits=last_logits,
             logits=toy_row(ids, self.vocab, self.order),
-            extras=self._extras(ids, needs),
             positions=np.array(at, np.int32),
             row_ids=np.array([ids for ids, _ in rows], np.int32).reshape(-1, 8),
             row_logits=np.array([logits for _, logits in rows], np.float32).reshape(-1, 8),
+            extras=self._extras([ids[: place + 1] for place in range(len(ids))], needs),
         )
         return ToyState(ids), prefill
 
@@ -102,7 +123,7 @@ class ToyTarget:
                     row_ids=np.array([ids for ids, _ in rows]),
                     row_logits=np.array([logits for _, logits in rows]),
                     logits=np.array([toy_row(h, self.vocab, self.order) for h in histories]),
-                    extras=self._extras(histories[0], needs),
+                    extras=self._extras(histories, needs),
                 )
             )
         return outs
@@ -125,11 +146,21 @@ class ToyTarget:
         state.kept += [int(state.pack.tokens[node]) for node in [0, *path]]
         state.pack = None
 
-    def _extras(self, history: list[int], needs: Needs) -> dict[str, Any]:
-        """Attention on pictures: a fixed function of the text, as often high as low."""
-        if not needs.visual_attention:
-            return {}
-        return {"visual_attention": (sum(history[-2:]) * 0.37) % 1.0}
+    def _extras(self, histories: list[list[int]], needs: Needs) -> dict[str, Any]:
+        """Attention on pictures at the first history, as often high as low, and states as wide as
+        `weights` says: fixed functions of the text.
+        """
+        extras: dict[str, Any] = {}
+        if needs.visual_attention:
+            extras["visual_attention"] = (sum(histories[0][-2:]) * 0.37) % 1.0
+        if needs.hidden_layers:
+            count = len(needs.hidden_layers)
+            states = np.random.default_rng(1).normal(size=(self.vocab, count, WIDTH))
+            last = [history[-1] for history in histories]
+            media = [token for token in last if token in self.media_ids]
+            extras["hidden"] = states[last].astype(np.float32)
+            extras["visual_tokens"] = states[media, 0].astype(np.float32) if media else None
+        return extras
 
     def _row(self, history: list[int]) -> tuple[Ints, np.ndarray]:
         logits = toy_row(history, self.vocab, self.order)

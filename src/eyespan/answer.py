@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from eyespan.errors import unknown_name
 from eyespan.target.base import Prompt
+from eyespan.target.cache import length as cached_tokens
 from eyespan.text import Piece, TextStream
 from eyespan.trace import Trace, TraceRecord
 from eyespan.types import Cut, Generation, Request, TokenLogprobs
@@ -91,6 +92,8 @@ class Answer:
         self._running = choosing.run(request, on_token=self._on_token, observer=self._record)
         self._seconds = {"encode": encode, "prefill": 0.0, "decode": 0.0}
         self._shown = 0
+        self._keep = inputs.keep
+        self._reused = 0 if inputs.cache is None else cached_tokens(inputs.cache)
         self._reading = True
         self._generation: Generation | None = None
         self._inputs: Prompt | None = inputs
@@ -159,7 +162,7 @@ class Answer:
         """Build the result and let go of everything else."""
         running, counters = self._running, self._running.counters
         if running.state is not None:
-            running.state.close()
+            self._leave_cache()
             running.state = running.session = None
         self._choosing.close()
         running.draw = running.prune = running.fault = None  # an error's traceback holds frames
@@ -178,6 +181,7 @@ class Answer:
             seconds=dict(self._seconds),
             stage_ms=dict(counters.stage_ms),
             plain_steps=dict(counters.plain_steps),
+            reused=self._reused,
             **self._choosing.report(),
         )
         if self._record and self._trace:
@@ -186,6 +190,18 @@ class Answer:
             finally:
                 if self._close_trace:
                     self._trace.close()
+
+    def _leave_cache(self) -> None:
+        """Hand the cache to whoever goes on with it, or free it. Never by a forward: garbage
+        collection may get here in the middle of another request's round, where the lock is taken.
+        """
+        running, keep = self._running, self._keep
+        state, self._keep = running.state, None
+        if keep is None or state.pending or len(state.owed):
+            state.close()
+            return
+        ids = running.ids[: state.length].copy()
+        keep(self._engine.target.release(state), ids)
 
 
 class _Timed:

@@ -72,8 +72,8 @@ def write_artifact(
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _swap_in(folder / str(manifest["file"]), blob)
-        _swap_in(folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+        swap_in(folder / str(manifest["file"]), blob)
+        swap_in(folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
         for old in folder.glob("tensors-*.safetensors"):
             if old.name != manifest["file"]:
                 old.unlink()
@@ -112,6 +112,20 @@ def read_artifact(path: str | os.PathLike[str], *, kind: str) -> Artifact:
     except (SafetensorError, ValueError, KeyError) as error:
         raise _unusable(folder, kind, f"'{name}' is not safetensors ({error})") from error
     return Artifact(manifest["about"], tensors)
+
+
+def read_about(path: str | os.PathLike[str], *, kind: str) -> Mapping[str, Any]:
+    """Read what an artifact's writer recorded, without its tensors.
+
+    Args:
+        path: its folder.
+        kind: what it must be.
+
+    Raises:
+        InputError: no artifact, or one of another kind or format.
+    """
+    about: Mapping[str, Any] = _read_manifest(Path(path), kind)["about"]
+    return about
 
 
 def write_rows(path: str | os.PathLike[str], rows: RowMap, *, vocab_size: int) -> None:
@@ -190,7 +204,7 @@ def _unusable(folder: Path, kind: str, found: str) -> InputError:
     )
 
 
-def _swap_in(file: Path, content: bytes) -> None:
+def swap_in(file: Path, content: bytes) -> None:
     """Write a file so that its name never stands for half of it."""
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".writing-")
     try:

@@ -111,6 +111,8 @@ class Ticket(Answer):
 
     def _finish(self, error: Exception | None = None) -> None:
         """End, by an error or not; its traceback stays readable and holds no tensors."""
+        if error is not None:
+            self._keep = None
         try:
             self._end()
         except Exception as unwritten:  # a full disk under its trace

@@ -18,7 +18,18 @@ import typer
 
 from eyespan import __version__
 from eyespan.errors import EyespanError
-from eyespan.verbs import bench, corpus, demo, diagnose, doctor, generate, inspect, replay, verify
+from eyespan.verbs import (
+    bench,
+    corpus,
+    demo,
+    diagnose,
+    doctor,
+    generate,
+    inspect,
+    replay,
+    train,
+    verify,
+)
 
 app = typer.Typer(
     name="eyespan",
@@ -38,6 +49,7 @@ app.add_typer(corpus.app)
 app.add_typer(bench.bench)
 app.command(epilog=replay.EPILOG)(replay.replay)
 app.add_typer(diagnose.app)
+app.add_typer(train.app, name="train")
 
 
 @app.callback(invoke_without_command=True)

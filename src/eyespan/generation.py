@@ -14,9 +14,10 @@ from eyespan.answer import Answer, Granularity, check_granularity
 from eyespan.async_stream import AsyncStream
 from eyespan.batching import Scheduler, Ticket, spread
 from eyespan.budget import Budget
+from eyespan.chat_session import Chat
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
-from eyespan.drafters import make_drafter
+from eyespan.drafters import SHIPPED, make_drafter
 from eyespan.drafters.base import Bound, Drafter
 from eyespan.engine import Decoder
 from eyespan.errors import BatchError, ConfigError, ContextError, InputError
@@ -27,7 +28,7 @@ from eyespan.stream import Stream
 from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.target.base import Message, Prompt
 from eyespan.target.images import Picture, open_pictures
-from eyespan.target.loading import load_target
+from eyespan.target.loading import DEMO, load_target
 from eyespan.target.probe import self_test
 from eyespan.text import check_stops
 from eyespan.trace import Trace
@@ -92,6 +93,8 @@ class Engine:
     ) -> None:
         self.target = target
         self.sampling = sampling or Sampling()
+        if drafter in SHIPPED and target.info.name == DEMO:
+            drafter_options.setdefault("checkpoint", DEMO)
         self.drafter = (
             make_drafter(drafter, vocab_size=target.info.vocab_size, **drafter_options)
             if isinstance(drafter, str)
@@ -282,6 +285,26 @@ class Engine:
             by_token=granularity == "token",
         )
 
+    def chat(self, system: str | None = None, **options: Any) -> Chat:
+        """Begin a conversation, whose earlier turns are read once.
+
+        Args:
+            system: what the model is told before all turns; None leaves its template's own.
+            **options: of `stream`, for every turn that does not say otherwise.
+
+        Raises:
+            InputError: the model's folder has no chat template.
+        """
+        processor = self.target.processor
+        if not getattr(processor, "chat_template", None):
+            raise InputError(
+                f"a chat with '{self.target.info.name}'",
+                found="the model's folder has no chat template",
+                needed="one is needed to write several turns as text",
+                todo="Use generate(), or add chat_template.jinja to the folder.",
+            )
+        return Chat(self, system, options)
+
     def _inputs(
         self, prompt: str | Sequence[Message] | Prompt, images: Sequence[Picture]
     ) -> Prompt:
@@ -323,6 +346,7 @@ class Engine:
             eos_ids=info.eos_ids,
             max_new_tokens=min(max_new_tokens, info.max_context - length),
             scope=scope,
+            conversation=inputs.conversation,
         )
 
 

@@ -60,5 +60,10 @@ class Stream(Answer):
                     self._engine.decoder.step([self._running])
                 yield from self._new_chunks()
             yield from self._last_chunk()
+        except GeneratorExit:  # closed between two rounds: its cache is whole
+            raise
+        except BaseException:
+            self._keep = None
+            raise
         finally:
             self._end()

@@ -48,6 +48,7 @@ class Request:
         max_new_tokens: exact upper bound of the answer's length, at least 1.
         scope: name of the memory scope; requests share memory only inside one scope. None is
             the engine's own default scope.
+        conversation: name of the conversation whose next turn this is, unique within the engine.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Request:
     eos_ids: frozenset[int]
     max_new_tokens: int
     scope: str | None = None
+    conversation: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +237,7 @@ class Generation:
         logprobs: one entry a token, or None when they were not asked for.
         near_ties: tokens that `strict` decided as plain decoding would.
         strict_forwards: one-token forwards that those decisions took, on top of `forwards`.
+        reused: prompt tokens that were not read again, since a conversation had them in its cache.
     """
 
     text: str
@@ -251,6 +254,7 @@ class Generation:
     logprobs: tuple[TokenLogprobs, ...] | None = None
     near_ties: int = 0
     strict_forwards: int = 0
+    reused: int = 0
 
     @property
     def tau(self) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import eyespan
-from eyespan.bench import recap_table, speed_table
+from eyespan.bench import recap_table
 from eyespan.demo import IMAGES_DIR, facts_right, showcase
 from eyespan.verbs import demo
 from tests.cli import Shell
@@ -63,20 +63,6 @@ def test_the_table_of_recaps_parts(
     assert set(made["rows"]) == set(rows)
     assert len({row["tokens"] for row in made["rows"].values()}) == 1, "the same answers"
     assert made["manifest"]["versions"]["torch"]
-
-
-def test_the_table_of_speeds(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(speed_table, "WARM_UP_SAMPLES", 1)
-    monkeypatch.setattr(speed_table, "MAX_NEW_TOKENS", FEW)
-    speed_table.main(count=1, out=tmp_path / "rows.json")
-    table = capsys.readouterr().out
-    assert "| receipt | 1 |" in table
-    assert "DIFFERENT" not in table
-    row = json.loads((tmp_path / "rows.json").read_text())["rows"]["all"]
-    assert row["S_auto"] > 0
-    assert row["S_auto_stock"] > 0
 
 
 def test_the_model_reads_its_pictures(shell: Shell) -> None:

@@ -17,6 +17,7 @@ import torch
 import eyespan
 from eyespan.drafters import make_drafter
 from eyespan.dropin import fallbacks
+from eyespan.errors import UnsupportedTarget
 from eyespan.generation import Engine
 from eyespan.target import HuggingFaceTarget, self_test
 from eyespan.target.base import Prompt
@@ -330,3 +331,20 @@ def test_a_forked_state_goes_its_own_way(family: str) -> None:
     assert gap(theirs, steps_after(target, prompt, [*said, 50])[-1]) < WORST
     again = step(target, fork, 60)
     assert gap(again, steps_after(target, prompt, [*said, 50, 60])[-1]) < WORST
+
+
+@pytest.mark.parametrize("family", ["mamba2", "lfm2_vl"])
+def test_the_measured_budget_knows_chains_and_states(family: str) -> None:
+    """Costs are measured on what the target takes, and bound to nothing else."""
+    target, prompt = target_of(family), prompt_of(family, 0, 0)
+    engine = Engine(target, "recap", budget="auto")
+    assert tuple(answer(engine, prompt, TOKENS).output_ids) == stock(family, 0, 0)
+
+
+def test_a_draft_model_with_states_is_refused() -> None:
+    """It would have to forget whole drafts, which a state cannot."""
+    drafter: Any = make_drafter(
+        "draft_model", vocab_size=VOCAB_SIZE, draft_model=tiny_model("lfm2")
+    )
+    with pytest.raises(UnsupportedTarget, match="cannot forget a whole draft"):
+        drafter.bind(target_of("llama"))

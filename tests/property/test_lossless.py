@@ -19,7 +19,7 @@ from eyespan.engine import Decoder
 from eyespan.policy import Policy
 from eyespan.sequence import Running
 from eyespan.types import Cut, DraftTree, Request, TargetOut
-from tests.toy_drafters import Broken, Oracle, RandomDrafter, drafter_for
+from tests.toy_drafters import WEIGHTED, Broken, Oracle, RandomDrafter, drafter_for
 from tests.toys import ToyTarget, toy_row
 
 CURVE = CostCurve(sizes=(1, 2, 16, 64), ms=(10.0, 11.0, 14.0, 30.0))
@@ -59,10 +59,21 @@ prompts = st.lists(st.integers(2, 11), min_size=1, max_size=30)
 budgets = st.sampled_from(["auto", "fixed", 0, 1, 4, 63])
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in WEIGHTED])
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_a_seeded_sample_is_plain_decodings(name: str, data: st.DataObject) -> None:
+    check_sample(name, data)
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+@settings(max_examples=5, deadline=None)
+@given(data=st.data())
+def test_a_seeded_sample_is_plain_decodings_with_weights(name: str, data: st.DataObject) -> None:
+    check_sample(name, data)
+
+
+def check_sample(name: str, data: st.DataObject) -> None:
     """One draw a token, in order, whatever was guessed; a stateful processor stays in step."""
     target = ToyTarget(vocab=12, media_ids=frozenset({0, 5}))
     prompt, limit = data.draw(prompts), data.draw(st.integers(1, 40))
@@ -92,10 +103,21 @@ def test_a_seeded_sample_is_plain_decodings(name: str, data: st.DataObject) -> N
     assert running.output_ids.tolist() == said[len(prompt) :]
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in WEIGHTED])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_output_is_plain_decodings(name: str, data: st.DataObject) -> None:
+    check_output(name, data)
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_output_is_plain_decodings_with_weights(name: str, data: st.DataObject) -> None:
+    check_output(name, data)
+
+
+def check_output(name: str, data: st.DataObject) -> None:
     target = ToyTarget(vocab=data.draw(st.sampled_from([12, 16])), media_ids=frozenset({0, 5}))
     prompt = data.draw(prompts)
     limit = data.draw(st.integers(1, 60))

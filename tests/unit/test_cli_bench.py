@@ -88,6 +88,7 @@ def test_mistakes_are_refused_before_a_model_is_loaded(
     assert "preset" in shell.refused("bench", "run", run, "preset=huge", *out)
     assert "folder" in shell.refused("bench", "run", run, "datasets=folder:/nowhere", *out)
     assert "Did you mean 'demo'" in shell.refused("bench", "run", run, "datasets=dmeo", *out)
+    assert not (tmp_path / "out" / "records.jsonl").stat().st_size
     bad = run.with_name("bad.toml")
     bad.write_text(RUN.replace('"recap"', '"recpa"'))
     assert "Did you mean 'recap'" in shell.refused("bench", "run", run, bad, *out)
@@ -98,6 +99,13 @@ def test_mistakes_are_refused_before_a_model_is_loaded(
     with Store(tmp_path / "out"):
         assert "another run is writing" in shell.refused("bench", "run", run, *out)
     assert "results in" in shell.refused("bench", "compare", tmp_path / "a", tmp_path / "b")
+
+
+def test_a_mistake_does_not_spoil_the_folder(shell: Shell, run: Path, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "out")
+    shell.refused("bench", "run", run, "datasets=folder:/nowhere", *out)
+    assert shell("bench", "run", run, "model=./nowhere", *out).code == 2
+    assert shell("bench", "run", run, *out).code == 0
 
 
 def test_help_names_the_exit_codes(shell: Shell) -> None:

@@ -52,6 +52,8 @@ def beam(
 
 
 def as_paths(draft: DraftTree) -> dict[tuple[int, ...], float]:
+    if len(draft) == 0:
+        return {}
     paths: list[tuple[int, ...]] = []
     for token, parent in zip(draft.tokens.tolist(), draft.parents.tolist(), strict=True):
         paths.append((*(paths[parent] if parent >= 0 else ()), token))

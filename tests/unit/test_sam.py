@@ -255,6 +255,7 @@ def test_the_verb_refuses_a_model_without_tokenizer(shell: Shell, tmp_path: Path
         ("corpus", 5, "a folder's path"),
         ("fallback", "sam", "another drafter's name"),
         ("fallback", None, "another drafter's name"),
+        ("fallback", "viskip", "without a gate"),
         ("max_tokens", 1, "from 2"),
     ],
 )
@@ -275,3 +276,11 @@ def test_the_config_survives_json_and_says_the_presets_values() -> None:
     config = json.loads(json.dumps(drafter.config_dict()))
     assert config["min_match"] == 1
     assert Sam(vocab_size=VOCAB, **config).config == drafter.config
+
+
+def test_a_fallback_with_a_model_of_its_own_gets_to_know_the_target() -> None:
+    drafter = Sam(vocab_size=VOCAB, fallback="draft_model")
+    known: list[object] = []
+    drafter.fallback.bind = known.append  # type: ignore[attr-defined]
+    drafter.bind("the target")  # type: ignore[arg-type]
+    assert known == ["the target"]

@@ -54,9 +54,10 @@ def execute(settings: Settings, folder: Path, load_target: LoadTarget, board: Bo
             todo="Add one, or bring what the others lack.",
         )
     with Store(folder) as store:
-        _same_settings(folder / "run.json", settings)
+        empty = not store.done and not (folder / "stress.json").exists()
+        _same_settings(folder / "run.json", settings, empty=empty)
         if kind == "answers":
-            sources, selections = open_inputs(settings, folder)
+            sources, selections = open_inputs(settings, folder, board)
             skipped |= measure(settings, methods, sources, selections, store, load_target, board)
             extra: Mapping[str, Any] = {}
         else:
@@ -77,23 +78,27 @@ def execute(settings: Settings, folder: Path, load_target: LoadTarget, board: Bo
     return 1 if statuses["DIFFERENT"] or statuses["error"] else 0
 
 
-def open_inputs(settings: Settings, folder: Path) -> tuple[dict[str, Source], dict[str, Selection]]:
+def open_inputs(
+    settings: Settings, folder: Path, board: Board
+) -> tuple[dict[str, Source], dict[str, Selection]]:
     """Sets and the inputs chosen from them; a selection that the folder holds is kept.
 
     Raises:
         InputError: a set cannot be read, or is no longer the one that was chosen from.
     """
     sources = {name: open_source(name) for name in settings.datasets}
-    selections = {
-        name: load_selection(
-            folder / "inputs" / f"{_file_name(name)}.json",
+    selections = {}
+    for name, source in sources.items():
+        file = folder / "inputs" / f"{_file_name(name)}.json"
+        if not file.exists():
+            board.note(f"choosing inputs of {name}")
+        selections[name] = load_selection(
+            file,
             source,
             inputs=settings.max_inputs,
             warm_up=settings.warm_up,
             seed=settings.seeds[0],
         )
-        for name, source in sources.items()
-    }
     return sources, selections
 
 
@@ -134,10 +139,10 @@ def _stressed(settings: Settings, folder: Path) -> dict[str, Any]:
     return held
 
 
-def _same_settings(file: Path, settings: Settings) -> None:
-    """Note a new run's settings; refuse to continue another run."""
+def _same_settings(file: Path, settings: Settings, *, empty: bool) -> None:
+    """Note a new run's settings; refuse to continue another run that has results."""
     asked = json.loads(json.dumps(settings.measured()))
-    if not file.exists():
+    if empty or not file.exists():
         write_json(file, asked)
         return
     held = _read_json(file)

@@ -53,6 +53,10 @@ class Board:
         )
         self._task: TaskID | None = None
 
+    def note(self, text: str) -> None:
+        """Say what takes a while before the first input."""
+        self._console.print(f"{self._name}: {text}", soft_wrap=True)
+
     def begin(self, settings: Settings, total: int, done: int, runs: Sequence[Run]) -> None:
         """Start at `done` of `total` inputs, `runs` known already."""
         self._labels = [one.label for one in settings.methods] + [NOISE]

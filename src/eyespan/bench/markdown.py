@@ -22,12 +22,13 @@ def markdown(table: Table) -> str:
 
 
 def cell_text(value: Cell) -> str:
-    """A cell as people read it: three digits, "-" for nothing."""
+    """A cell as people read it: about three digits, "-" for nothing."""
     if value is None:
         return "-"
     if not isinstance(value, float):
         return str(value)
-    return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
+    places = 3 if abs(value) < 0.1 else 2 if abs(value) < 100 else 0
+    return f"{value:.{places}f}"
 
 
 def write_markdown(file: Path, tables: Iterable[Table]) -> None:

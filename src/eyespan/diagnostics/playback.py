@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from eyespan.types import (
     Step,
     TargetOut,
 )
+
+if TYPE_CHECKING:
+    from eyespan.target.weights import TargetWeights
 
 
 def running_for(one: Recorded, watch: Observer | None = None) -> Running:
@@ -210,6 +213,10 @@ class RecordedTarget:
     def prepare(self, prompt: Any, images: Any = ()) -> Any:
         """A recording is ready as it is."""
         return prompt
+
+    def weights(self) -> TargetWeights:
+        """A trace holds none; drafters that need them are refused before they ask."""
+        raise NotImplementedError("a recorded target has no weights")
 
     def prompt_from_ids(self, input_ids: Any, **media: Any) -> Any:
         """A trace answers no other prompts."""

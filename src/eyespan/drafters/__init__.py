@@ -12,7 +12,12 @@ from eyespan.errors import unknown_name
 
 DRAFTERS: dict[str, str] = {
     "draft_model": "eyespan.drafters.draft_model:DraftModel",
+    "dream": "eyespan.drafters.dream:Dream",
+    "eagle3": "eyespan.drafters.eagle3:Eagle3",
+    "fovea": "eyespan.drafters.fovea:Fovea",
+    "hybrid": "eyespan.drafters.hybrid:Hybrid",
     "lookahead": "eyespan.drafters.lookahead:Lookahead",
+    "msd": "eyespan.drafters.msd:Msd",
     "none": "eyespan.drafters.none:NoDrafter",
     "prompt_lookup": "eyespan.drafters.prompt_lookup:PromptLookup",
     "recap": "eyespan.drafters.recap:Recap",
@@ -22,7 +27,13 @@ DRAFTERS: dict[str, str] = {
     "token_recycling": "eyespan.drafters.token_recycling:TokenRecycling",
     "tree_recycling": "eyespan.drafters.tree_recycling:TreeRecycling",
     "viskip": "eyespan.drafters.viskip:ViSkip",
+    "vispec": "eyespan.drafters.vispec:Vispec",
 }
+
+TRAINED = ("dream", "eagle3", "fovea", "msd", "vispec")
+"""Names that need a checkpoint."""
+SHIPPED = ("fovea", "hybrid")
+"""Those of them, and of drafters around them, whose weights for the demo model come along."""
 
 
 def make_drafter(name: str, *, vocab_size: int, **options: Any) -> Drafter:

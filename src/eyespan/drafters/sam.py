@@ -24,7 +24,8 @@ from eyespan import _core
 from eyespan.config import check_choice, check_whole, config_of, refuse
 from eyespan.corpus import read_corpus
 from eyespan.drafters import make_drafter
-from eyespan.drafters.base import Ask, Session
+from eyespan.drafters.base import Ask, Bound, Gate, Session
+from eyespan.target.base import Target
 from eyespan.types import MAX_PACK, DraftTree, Ints, Prefill, Request, Step
 
 Preset = Literal["official", "paper"]
@@ -111,10 +112,17 @@ class Sam:
         config = self.config = config_of(self.name, SamConfig, options)
         self.vocab_size = vocab_size
         self.fallback = make_drafter(config.fallback, vocab_size=vocab_size)
+        if isinstance(self.fallback, Gate):
+            refuse("sam", "fallback", config.fallback, "a drafter without a gate of its own")
         self.needs = self.fallback.needs
         self.fixed_budget = max(config.max_draft, self.fallback.fixed_budget)
         self.extra_nodes = self.fallback.extra_nodes
         self.corpus = _automaton_of(config.corpus, vocab_size) if config.corpus else None
+
+    def bind(self, target: Target) -> None:
+        """Hand the target on to a fallback that has to know it."""
+        if isinstance(self.fallback, Bound):
+            self.fallback.bind(target)
 
     def begin(self, request: Request, prefill: Prefill) -> Session:
         """Open a session and index the prompt."""

@@ -24,9 +24,11 @@ from eyespan.target.images import Picture, open_pictures
 from eyespan.target.inputs import PromptMaker
 from eyespan.target.media import eos_ids_of, media_ids_of, picture_ids_of
 from eyespan.target.prefill import read_prompt
+from eyespan.target.prefix import Mark, Prefix, prefix_after, resume
 from eyespan.target.rows import top_rows
 from eyespan.target.states import StateTree
 from eyespan.target.tree_forward import call_model, forward_tree, step_inputs
+from eyespan.target.weights import TargetWeights, weights_of
 from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut, empty_ints
 
 
@@ -118,6 +120,11 @@ class HuggingFaceTarget:
         """Where attention is looked at; found when somebody asks first."""
         return last_layer_modules(self.model, self._capabilities.layers)
 
+    @property
+    def token_kinds(self) -> str | None:
+        """Name of the model input that says of each token whether it is text (0), or None."""
+        return self.family.token_kinds
+
     def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
         """Turn text or a chat and its pictures into model inputs.
 
@@ -165,6 +172,49 @@ class HuggingFaceTarget:
             return [self.prompt_from_generate(input_ids, model_kwargs)]
         check_unchanged(self.model, self._capabilities, self.info.name)
         return self._prompts.rows_from_generate(input_ids, model_kwargs)
+
+    def resume(self, prompt: Prompt, prefix: Prefix, pictures: Sequence[bytes]) -> Prompt:
+        """A conversation's next prompt, on the cache of what it has in common with the last one
+        (see `prefix.py`); as it is where nothing can be shared.
+
+        Args:
+            prompt: what `prepare` made of the whole conversation.
+            prefix: what `prefix_after` made of the last one.
+            pictures: digests of the prompt's pictures, in order.
+        """
+        if self.family.own_masks:  # a prompt whose tokens see each other both ways has no beginning
+            return prompt
+        return resume(
+            prompt,
+            prefix,
+            pictures,
+            picture_ids=self._picture_ids,
+            picture_layers=self._capabilities.picture_layers,
+            cuts=self._encoder.cuts,
+            two_way=self.family.two_way,
+            weights=self._encoder.weights(),
+        )
+
+    def prefix_after(
+        self,
+        prompt: Prompt,
+        ids: Ints,
+        cache: Any,
+        *,
+        pictures: Sequence[bytes],
+        before: Sequence[Mark],
+    ) -> Prefix:
+        """What a conversation has read once `prompt` was answered; see `prefix.py`."""
+        weights = self._encoder.weights()
+        return prefix_after(prompt, ids, cache, pictures=pictures, before=before, weights=weights)
+
+    def weights(self) -> TargetWeights:
+        """See `weights.py`.
+
+        Raises:
+            UnsupportedTarget: its embedding or head is more than a table.
+        """
+        return weights_of(self.model, self.info.name)
 
     @torch.no_grad()
     def prefill(self, prompt: Prompt, needs: Needs) -> tuple[SequenceState, Prefill]:

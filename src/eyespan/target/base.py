@@ -7,7 +7,7 @@ node 0 of the next pack. A pack of one node is plain decoding.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eyespan.target.batch import Row
     from eyespan.target.features import FeatureMemory
     from eyespan.target.images import Picture
+    from eyespan.target.weights import TargetWeights
 
 Message: TypeAlias = Mapping[str, Any]
 """One chat turn: {"role": ..., "content": text or a list of parts}; a part is {"type": "text",
@@ -74,6 +75,10 @@ class TargetInfo:
     one_pass: bool = False
 
 
+Keep: TypeAlias = Callable[[Any, Ints], None]
+"""(a transformers cache, [n] ids in it) -> nothing; whoever is told owns the cache."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """One request's model inputs, ready on the device.
@@ -89,6 +94,9 @@ class Prompt:
             pictures are encoded once; None encodes them for this prompt alone.
         cache: a cache that already holds the first tokens of `ids`, or an empty one to fill;
             None makes the target create its own.
+        conversation: name of the conversation whose next turn this is; drafters may keep from turn
+            to turn what they keep within a request.
+        keep: told the cache and the ids in it once the answer has ended well; None frees it.
     """
 
     ids: Ints
@@ -99,6 +107,8 @@ class Prompt:
     images: int = 0
     features: FeatureMemory | None = None
     cache: Any = None
+    conversation: str | None = None
+    keep: Keep | None = None
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])
@@ -212,6 +222,10 @@ class Target(Protocol):
 
     def prompt_from_generate(self, input_ids: Any, model_kwargs: Mapping[str, Any]) -> Prompt:
         """A prompt from what transformers' `generate()` hands to its decoding method."""
+        ...
+
+    def weights(self) -> TargetWeights:
+        """The tables that a trained drafter borrows; refuses a model whose tables are more."""
         ...
 
     def prefill(self, prompt: Prompt, needs: Needs) -> tuple[SequenceState, Prefill]:

@@ -93,6 +93,12 @@ class FeatureMemory:
     def __len__(self) -> int:
         return len(self._store)
 
+    def fork(self) -> FeatureMemory:
+        """A second memory with the same features."""
+        second = FeatureMemory(self._most)
+        second._store, second._held = self._store.copy(), self._held
+        return second
+
     @property
     def held_bytes(self) -> int:
         """What it holds now."""
@@ -146,6 +152,11 @@ class Encoder:
         }
         self._model = model
 
+    @property
+    def cuts(self) -> bool:
+        """Whether features can be brought for the last pictures of a prompt alone."""
+        return "image" in self._towers
+
     def inputs(
         self, media: Mapping[str, Any], ids: Ints, past: int, memory: FeatureMemory | None
     ) -> dict[str, Any]:
@@ -182,7 +193,7 @@ class Encoder:
     def _behind(self, given: dict[str, Any], before: int) -> dict[str, Any]:
         """Drop the features of the first `before` placeholders."""
         ready = {name: each for name, each in given.get(READY, {}).items() if each is not None}
-        if len(ready) != 1 or set(given) & set(self._family.media_inputs):
+        if len(ready) != 1 or set(given) & set(_PIXELS.values()):
             raise UnsupportedRequest(
                 "a prompt whose first tokens are cached",
                 found="pictures or videos on both sides of where the cache ends",
@@ -194,7 +205,8 @@ class Encoder:
         rest = Features(
             whole.pooled[before:], tuple(each[before:] for each in whole.layers), whole.shell
         )
-        return {**given, READY: {modality: _output([rest])}}
+        others = {k: value for k, value in given.items() if k not in self._family.media_inputs}
+        return {**others, READY: {modality: _output([rest])}}
 
     def _encode(
         self,
@@ -210,7 +222,7 @@ class Encoder:
         parts = self._parts(modality, tensors)
         if memory is None and len(parts) == 1 and not always:
             return None
-        weights = self._weights() if memory is not None else b""
+        weights = self.weights() if memory is not None else b""
         keys = [_digest(modality, part, weights) for part in parts]
         if memory is None and len(set(keys)) == len(keys) and not always:
             return None
@@ -246,7 +258,7 @@ class Encoder:
             for at, rows in enumerate(pixels.split(counts))
         ]
 
-    def _weights(self) -> bytes:
+    def weights(self) -> bytes:
         """What tells one state of the model's weights from another: training, adapters and loading
         write in place or put other tensors there.
         """

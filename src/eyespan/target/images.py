@@ -7,6 +7,7 @@ stock's processors make of it. Nothing is ever half-decoded: a truncated file is
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import struct
@@ -102,6 +103,13 @@ def open_pictures(pictures: Sequence[Picture]) -> list[Image.Image]:
         opened.append(open_picture(picture, most_pixels=min(MAX_PIXELS, left)))
         left -= opened[-1].width * opened[-1].height
     return opened
+
+
+def picture_digest(picture: Image.Image) -> bytes:
+    """What tells an opened picture from any other: mode, size and every pixel."""
+    digest = hashlib.blake2b(repr((picture.mode, picture.size)).encode(), digest_size=32)
+    digest.update(picture.tobytes())
+    return digest.digest()
 
 
 def _read(path: Path, label: str) -> bytes:

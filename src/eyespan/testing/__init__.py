@@ -10,6 +10,7 @@ bytes (one id each), so any string is a prompt.
 """
 
 from eyespan.testing.drafters import OracleDrafter, RandomDrafter, plain_answer
+from eyespan.testing.heads import random_checkpoint, random_head
 from eyespan.testing.models import (
     CHAINS,
     EVERY_SEEING,
@@ -42,6 +43,8 @@ __all__ = [
     "histories",
     "packed",
     "plain_answer",
+    "random_checkpoint",
+    "random_head",
     "random_tree",
     "root_path",
     "tiny_images",

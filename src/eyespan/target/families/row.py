@@ -60,6 +60,14 @@ class Family:
         return bool(self.media_inputs)
 
     @property
+    def two_way(self) -> bool:
+        """Whether tokens of one picture see each other both ways, which is what a model that counts
+        its tokens one by one wants to know their kinds for. transformers builds that mask for a
+        whole prompt only, not for pictures behind a cache.
+        """
+        return self.token_kinds is not None and self.positions == "linear"
+
+    @property
     def watches(self) -> bool:
         """Whether the family takes videos."""
         return bool(self.video_inputs)

@@ -1,0 +1,280 @@
+"""Two drafters, one tree: what a trained head sees and what the target has said before.
+
+Neither paper has it. FOVEA's head reads the picture but knows only what it was trained on; RECAP's
+memories know this very text but not what is new in it. Their trees are merged node by node, the
+scores of both are turned into chances that were learned while text was written (`budget.py`), and
+the likeliest nodes of either make the tree that is verified, under one node budget.
+
+A node that both propose is a source of its own: agreement is evidence, and how much is learned too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from eyespan.budget import Calibration, Guess
+from eyespan.config import check_whole, refuse
+from eyespan.drafters import DRAFTERS, TRAINED, make_drafter
+from eyespan.drafters.base import Ask, Bound, Drafter, Gate, Session
+from eyespan.errors import unknown_name
+from eyespan.scopes import Scopes
+from eyespan.target.base import Target
+from eyespan.types import MAX_PACK, DraftTree, Ints, Needs, Prefill, Request, Step
+
+BOTH = 2
+"""Origin of nodes that both parts propose; the parts' own are 0 and 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HybridConfig:
+    """The merge's own options.
+
+    Attributes:
+        first, second: names of the parts.
+        nodes: of the merged tree with `budget="fixed"`; RECAP's own number, for fair comparisons.
+        max_scopes: most memory scopes kept, here and by the parts; the least recently used is
+            forgotten.
+    """
+
+    first: str = "recap"
+    second: str = "fovea"
+    nodes: int = 63
+    max_scopes: int = 64
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range.
+
+        Raises:
+            ConfigError: naming the field, its value and its range.
+        """
+        check_whole("hybrid", self, {"nodes": (1, MAX_PACK - 1), "max_scopes": (1, 1 << 16)})
+        for field in ("first", "second"):
+            name = getattr(self, field)
+            if name not in DRAFTERS:
+                raise unknown_name("drafter", str(name), DRAFTERS)
+            if name == Hybrid.name:
+                refuse("hybrid", field, name, "another drafter than itself")
+        if self.first == self.second:
+            refuse("hybrid", "second", self.second, "another drafter than the first")
+
+
+class Hybrid:
+    """Two drafters behind one budget.
+
+    Args:
+        vocab_size: ids of the target.
+        **options: fields of `HybridConfig`; any other goes to the part that knows it ("checkpoint"
+            to a trained one).
+
+    Raises:
+        ConfigError: an option that nobody knows, a value out of range, or parts that cannot share a
+            target's forward (two trained heads, or a gate).
+    """
+
+    name: ClassVar[str] = "hybrid"
+
+    def __init__(self, *, vocab_size: int, **options: Any) -> None:
+        own = {name: options.pop(name) for name in _FIELDS if name in options}
+        self.config = HybridConfig(**own)
+        names = (self.config.first, self.config.second)
+        given = _shared_out(names, vocab_size, options, self.config.max_scopes)
+        self.parts: tuple[Drafter, ...] = tuple(
+            make_drafter(name, vocab_size=vocab_size, **given[name]) for name in names
+        )
+        for field, part in zip(("first", "second"), self.parts, strict=True):
+            if isinstance(part, Gate):
+                refuse("hybrid", field, part.name, "a drafter without a gate of its own")
+        if all(name in TRAINED for name in names):
+            refuse("hybrid", "second", names[1], "at most one trained head")
+        self.needs = _together(*(part.needs for part in self.parts))
+        self.fixed_budget = self.config.nodes
+        self.extra_nodes = 0
+        self.beliefs = Scopes(Beliefs, self.config.max_scopes)
+
+    def bind(self, target: Target) -> None:
+        """Hand the target on to parts that have to know it."""
+        for part in self.parts:
+            if isinstance(part, Bound):
+                part.bind(target)
+
+    def begin(self, request: Request, prefill: Prefill) -> Session:
+        """Open a session of each part."""
+        inner = [part.begin(request, prefill) for part in self.parts]
+        return HybridSession(self, inner, self.beliefs.open(request.scope))
+
+    def propose_many(self, asks: Sequence[Ask]) -> list[DraftTree]:
+        """Each part drafts for the whole batch; every pair of trees becomes one."""
+        sessions = [_session_of(ask) for ask in asks]
+        drafts = [
+            part.propose_many(
+                [
+                    ask._replace(session=session.inner[at], budget=part.fixed_budget)
+                    for ask, session in zip(asks, sessions, strict=True)
+                ]
+            )
+            for at, part in enumerate(self.parts)
+        ]
+        return [
+            session.merge(pair, ask)
+            for session, ask, *pair in zip(sessions, asks, *drafts, strict=True)
+        ]
+
+    def config_dict(self) -> dict[str, object]:
+        """The merge's fields, then those of both parts."""
+        return {**self.parts[1].config_dict(), **self.parts[0].config_dict(), **asdict(self.config)}
+
+    def is_warm(self, scope: str | None) -> bool:
+        """Whether a part's memory of this scope holds anything."""
+        return any(part.is_warm(scope) for part in self.parts)
+
+    def reset(self) -> None:
+        """Forget what the parts share, and how much each is to be believed."""
+        for part in self.parts:
+            part.reset()
+        self.beliefs.clear()
+
+
+class Beliefs:
+    """How often which score came true in one memory scope: of each part's, and of the whole's."""
+
+    def __init__(self) -> None:
+        self.parts = (Calibration(sources=4), Calibration(sources=4))
+        self.whole = Calibration(sources=3)
+
+
+class _Round(NamedTuple):
+    """What was guessed at one place of the text: evidence once the text has passed it."""
+
+    parts: tuple[Guess, Guess]
+    merged: Guess
+
+
+class HybridSession:
+    """One request: a session of each part, and guesses whose outcome is still open."""
+
+    def __init__(self, drafter: Hybrid, inner: Sequence[Session], beliefs: Beliefs) -> None:
+        self._drafter, self._beliefs = drafter, beliefs
+        self.inner = inner
+        self._open: dict[int, _Round] = {}
+
+    def propose(self, prefix: Ints, budget: int) -> DraftTree:
+        """The merged tree after `prefix`."""
+        return self._drafter.propose_many([Ask(self, prefix, budget)])[0]
+
+    def merge(self, drafts: Sequence[DraftTree], ask: Ask) -> DraftTree:
+        """The likeliest nodes of two proposals. Noting them is all that a proposal changes, and a
+        second one at the same place notes the same.
+        """
+        at = len(ask.prefix)
+        first, second = (
+            belief.guess(draft, at)
+            for belief, draft in zip(self._beliefs.parts, drafts, strict=True)
+        )
+        whole = _union(first, second, tuple(part.name for part in self._drafter.parts))
+        if len(whole) == 0:
+            return whole
+        guess = self._beliefs.whole.guess(whole, at)
+        self._open[at] = _Round((first, second), guess)
+        # Stable: no node is likelier than its parent, and parents stand before their children.
+        best = np.sort(np.argsort(-guess.chances, kind="stable")[: ask.budget])
+        place = np.full(len(whole) + 1, -1, np.int32)  # the extra entry maps parent -1 to itself
+        place[best] = np.arange(len(best), dtype=np.int32)
+        assert whole.origins is not None
+        return DraftTree(
+            whole.tokens[best],
+            place[whole.parents[best]],
+            guess.chances[best].astype(np.float32),
+            whole.origins[best],
+            whole.origin_names,
+        )
+
+    def observe(self, step: Step) -> None:
+        """Let the parts learn, and count guesses that the text has passed."""
+        for session in self.inner:
+            session.observe(step)
+        text = np.concatenate([step.prefix, np.asarray(step.verdict.tokens, np.int32)])
+        for at, guessed in list(self._open.items()):
+            passed = text[at:]
+            if len(passed) < int(guessed.merged.depths.max()) and step.verdict.cut is None:
+                continue
+            del self._open[at]
+            self._beliefs.whole.learn(guessed.merged, passed)
+            for belief, guess in zip(self._beliefs.parts, guessed.parts, strict=True):
+                if len(guess.draft):
+                    belief.learn(guess, passed)
+
+
+def _union(first: Guess, second: Guess, names: tuple[str, ...]) -> DraftTree:
+    """Both trees as one; a shared node has the higher chance and the origin `BOTH`."""
+    tokens: list[int] = []
+    parents: list[int] = []
+    chances: list[float] = []
+    origins: list[int] = []
+    known: dict[tuple[int, int], int] = {}
+    for origin, guess in enumerate((first, second)):
+        place: list[int] = []
+        nodes = zip(
+            guess.draft.tokens.tolist(),
+            guess.draft.parents.tolist(),
+            guess.chances.tolist(),
+            strict=True,
+        )
+        for token, parent, chance in nodes:
+            key = (place[parent] if parent >= 0 else -1, token)
+            at = known.setdefault(key, len(tokens))
+            if at == len(tokens):
+                tokens.append(token)
+                parents.append(key[0])
+                chances.append(chance)
+                origins.append(origin)
+            else:
+                chances[at] = max(chances[at], chance)
+                origins[at] = BOTH if origins[at] != origin else origin
+            place.append(at)
+    return DraftTree(
+        np.array(tokens, np.int32),
+        np.array(parents, np.int32),
+        np.array(chances, np.float32),
+        np.array(origins, np.int32),
+        (*names, "both"),
+    )
+
+
+def _together(one: Needs, other: Needs) -> Needs:
+    """What two parts need; at most one of them reads hidden layers."""
+    return Needs(
+        rows=one.rows or other.rows,
+        prompt_rows=max(one.prompt_rows, other.prompt_rows, key=_MORE.index),
+        hidden_layers=one.hidden_layers or other.hidden_layers,
+        visual_attention=one.visual_attention or other.visual_attention,
+        visual_tokens=one.visual_tokens or other.visual_tokens,
+    )
+
+
+def _shared_out(
+    names: tuple[str, str], vocab_size: int, options: dict[str, Any], max_scopes: int
+) -> dict[str, dict[str, Any]]:
+    """Every option to the parts that know it."""
+    known = {name: make_drafter(name, vocab_size=vocab_size).config_dict().keys() for name in names}
+    for option in options:
+        if not any(option in fields for fields in known.values()):
+            every = {*_FIELDS, *(field for fields in known.values() for field in fields)}
+            raise unknown_name("hybrid option", option, every)
+    options = {**options, "max_scopes": max_scopes}
+    return {
+        name: {option: value for option, value in options.items() if option in known[name]}
+        for name in names
+    }
+
+
+def _session_of(ask: Ask) -> HybridSession:
+    assert isinstance(ask.session, HybridSession)
+    return ask.session
+
+
+_FIELDS = ("first", "second", "nodes", "max_scopes")
+_MORE = ("none", "first", "all")
