@@ -8,7 +8,7 @@ CPP := $(shell find cpp -name '*.cc' -o -name '*.h' 2>/dev/null)
 export OMP_WAIT_POLICY := passive
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: setup demo test test-all check bench bench-host clean
+.PHONY: setup demo test test-all check bench bench-host soak clean
 
 setup: $(VENV)/.ready
 
@@ -47,6 +47,12 @@ bench: setup
 
 bench-host: setup
 	$(PY) -m benchmarks.host
+
+# Thousands of random requests on one engine; nothing may differ, nothing may grow.
+MINUTES ?= 30
+
+soak: setup
+	$(PY) -m benchmarks.soak --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) build dist

@@ -63,10 +63,8 @@ class ToyTarget:
     def __post_init__(self) -> None:
         self.tokenizer = None
         self.info = SimpleNamespace(
-            drafts="trees",
-            recurrent=False,
             name="toy", vocab_size=self.vocab, media_ids=self.media_ids, eos_ids=self.eos_ids,
-            max_context=self.max_context,
+            max_context=self.max_context, drafts="trees", recurrent=False, one_pass=True,
         )  # fmt: skip
 
     def weights(self) -> TargetWeights:

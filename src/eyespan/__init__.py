@@ -13,11 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eyespan.answer import Chunk
     from eyespan.async_stream import AsyncStream
+    from eyespan.batching import Scheduler, Ticket
     from eyespan.dropin import custom_generate, disable, enable
     from eyespan.generation import Engine, load
     from eyespan.sampling import Sampling
-    from eyespan.stream import Chunk, Stream
+    from eyespan.stream import Stream
     from eyespan.trace import Trace, read_trace
     from eyespan.types import Generation, TokenLogprobs
 
@@ -29,7 +31,9 @@ __all__ = [
     "Engine",
     "Generation",
     "Sampling",
+    "Scheduler",
     "Stream",
+    "Ticket",
     "TokenLogprobs",
     "Trace",
     "custom_generate",
@@ -40,11 +44,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "answer": {"Chunk"},
     "async_stream": {"AsyncStream"},
+    "batching": {"Scheduler", "Ticket"},
     "dropin": {"custom_generate", "disable", "enable"},
     "generation": {"Engine", "load"},
     "sampling": {"Sampling"},
-    "stream": {"Chunk", "Stream"},
+    "stream": {"Stream"},
     "trace": {"Trace", "read_trace"},
     "types": {"Generation", "TokenLogprobs"},
 }

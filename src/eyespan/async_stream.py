@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from eyespan.types import Generation
 
 if TYPE_CHECKING:
-    from eyespan.stream import Chunk, Stream
+    from eyespan.answer import Chunk
+    from eyespan.stream import Stream
 
 
 class AsyncStream:

@@ -9,6 +9,7 @@ fixed size, which wins on a large GPU and loses on a CPU; this rule is ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
@@ -65,20 +66,22 @@ class CostCurve:
     sizes: tuple[int, ...]
     ms: tuple[float, ...]
 
-    @cached_property
-    def by_nodes(self) -> npt.NDArray[np.float64]:
-        """[MAX_PACK] milliseconds with 0, 1, ... nodes besides the root.
+    def of(self, sizes: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+        """[n] milliseconds of packs of `sizes` [n] nodes, roots included.
 
         Straight lines between what was measured, the last slope beyond it. Noise only ever adds to
         a timing, so a size costs no more than any larger one did.
         """
-        ms = np.minimum.accumulate(np.asarray(self.ms, np.float64)[::-1])[::-1]
-        sizes = np.arange(1, MAX_PACK + 1)
+        ms = self._falling
         inside = np.interp(sizes, self.sizes, ms)
         if len(ms) > 1:
             slope = (ms[-1] - ms[-2]) / (self.sizes[-1] - self.sizes[-2])
             inside += slope * np.maximum(sizes - self.sizes[-1], 0)
         return inside
+
+    @cached_property
+    def _falling(self) -> npt.NDArray[np.float64]:
+        return np.minimum.accumulate(np.asarray(self.ms, np.float64)[::-1])[::-1]
 
 
 class Calibration:
@@ -215,12 +218,45 @@ def best_cut(
         cap: most nodes that may be sent.
         worth: tokens that a sent node brings later, accepted or not.
     """
-    order = np.argsort(-chances, kind="stable")[:cap]  # stable: parents stand before children
-    order = order[chances[order] > 0]  # what cannot be committed is never sent
-    if order.size == 0:
-        return order
-    tokens = 1.0 + np.cumsum(chances[order] + worth)
-    cost = curve.by_nodes
-    rate = tokens / (cost[1 : order.size + 1] + host_ms)
+    return best_cuts([chances], curve, host_ms=host_ms, cap=cap, worth=worth)[0]
+
+
+def best_cuts(
+    chances: Sequence[npt.NDArray[np.float64]],
+    curve: CostCurve,
+    *,
+    host_ms: float,
+    cap: int,
+    worth: float = 0.0,
+) -> list[npt.NDArray[np.intp]]:
+    """The same for the rows of one batch, which share a pass.
+
+    A pass is as wide as its widest row, so B rows with n nodes each cost T(B (1 + n)) whether or
+    not every row fills its n places. The width with the most tokens per millisecond, all rows
+    together, is chosen; every row sends its best nodes up to it, since its places are paid for.
+
+    Args:
+        chances: [n] of each of the B rows; a row without a guess has n = 0.
+        curve: cost of a forward over packed nodes of one sequence. What B rows read of their own
+            caches on top of it is the same with and without drafts and left out on both sides.
+        host_ms: what drafting, packing and refreshing cost a row.
+        cap: most nodes that a row may send.
+        worth: tokens that a sent node brings later, accepted or not.
+    """
+    orders = []
+    for row in chances:
+        order = np.argsort(-row, kind="stable")[:cap]  # stable: parents stand before children
+        orders.append(order[row[order] > 0])  # what cannot be committed is never sent
+    widest = max(order.size for order in orders)
+    if widest == 0:
+        return orders
+    rows, tokens = len(orders), np.full(widest, float(len(orders)))
+    for row, order in zip(chances, orders, strict=True):
+        gains = np.zeros(widest)
+        gains[: order.size] = row[order] + worth
+        tokens += np.cumsum(gains)
+    cost = curve.of(rows * np.arange(1, widest + 2))
+    rate = tokens / (cost[1:] + rows * host_ms)
     best = int(np.argmax(rate))
-    return order[: best + 1] if rate[best] > MARGIN / cost[0] else order[:0]
+    width = best + 1 if rate[best] > MARGIN * rows / cost[0] else 0
+    return [order[:width] for order in orders]

@@ -17,8 +17,9 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from eyespan.answer import Chunk
 from eyespan.errors import ConfigError, InputError, UnsupportedRequest
-from eyespan.stream import Chunk, Stream
+from eyespan.stream import Stream
 from eyespan.target.features import FeatureMemory
 from eyespan.target.images import Picture, open_pictures, picture_digest
 from eyespan.types import Generation, Ints

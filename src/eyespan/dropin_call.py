@@ -14,9 +14,15 @@ from eyespan.draw import Choice, Chooser, History, from_stream, greedy
 from eyespan.errors import EyespanError, UnsupportedRequest
 from eyespan.generation import Engine
 from eyespan.sequence import Running
-from eyespan.target.base import TargetInfo
+from eyespan.target.base import Prompt, TargetInfo
 from eyespan.target.loading import load_target
-from eyespan.target.shaping import dictionary_result, needs_second_answer
+from eyespan.target.shaping import (
+    dictionary_result,
+    needs_second_answer,
+    processors_of_row,
+    stacked,
+    works_row_by_row,
+)
 from eyespan.types import Cut, Ints, Request
 
 log = logging.getLogger("eyespan")
@@ -68,9 +74,11 @@ class Speculation:
             self._check(
                 model, input_ids, logits_processor, generation_config, synced_gpus, model_kwargs
             )
+            if len(input_ids) > 1:
+                _check_batch(logits_processor, stopping_criteria, generation_config, streamer)
             # `generate()` has made criteria of stop strings by now; their tokenizer tags along
             inputs = {name: value for name, value in model_kwargs.items() if name != "tokenizer"}
-            prompt = self.engine.target.prompt_from_generate(input_ids, inputs)
+            prompts = self.engine.target.prompts_from_generate(input_ids, inputs)
         except EyespanError as reason:
             self._fall_back(reason)
             return self._plain._sample(
@@ -83,24 +91,49 @@ class Speculation:
                 streamer=streamer,
                 **model_kwargs,
             )
-        answer = _Answer(input_ids, stopping_criteria, generation_config, streamer)
-        running = Running(
-            answer.request(prompt.ids, self.engine.target.info),
-            on_token=answer.on_token,
-            draw=answer.draw(logits_processor),
-            max_context=self.engine.target.info.max_context,
-        )
-        cache = None
-        try:
-            self.engine.decoder.start(running, prompt)
-            while running.finish is None:
-                self.engine.decoder.step([running])
-        finally:
-            if running.state is not None:
-                cache = self.engine.target.release(running.state)
+        answers = [
+            _Answer(ids[None], stopping_criteria, generation_config, streamer) for ids in input_ids
+        ]
+        shapes = [logits_processor]
+        if len(answers) > 1:
+            shapes = [processors_of_row(logits_processor, row) for row in range(len(answers))]
+        info = self.engine.target.info
+        batch = [
+            Running(
+                answer.request(prompt.ids, info),
+                on_token=answer.on_token,
+                draw=answer.draw(shape),
+                max_context=info.max_context,
+            )
+            for answer, prompt, shape in zip(answers, prompts, shapes, strict=True)
+        ]
+        cache = self._decode(batch, prompts)
         if streamer is not None:
             streamer.end()
-        return answer.result(cache)
+        if len(answers) > 1:
+            ids = [answer.ids for answer in answers]
+            return stacked(ids, generation_config._pad_token_tensor)
+        return answers[0].result(cache)
+
+    def _decode(self, batch: list[Running], prompts: list[Prompt]) -> Any:
+        """Run all sequences to their ends; returns the cache of a single one."""
+        decoder, cache = self.engine.decoder, None
+        left = batch
+        try:
+            for running, prompt in zip(batch, prompts, strict=True):
+                decoder.start(running, prompt)
+            while left := [running for running in left if running.finish is None]:
+                decoder.step(left)
+                for running in left:
+                    if running.finish is not None and len(batch) > 1:
+                        running.state.close()
+        finally:
+            for running in batch:
+                if len(batch) == 1 and running.state is not None:
+                    cache = self.engine.target.release(running.state)
+                elif running.state is not None:
+                    running.state.close()
+        return cache
 
     def _check(
         self,
@@ -115,7 +148,6 @@ class Speculation:
         dictionary = config.return_dict_in_generate
         reasons = {
             "a copy of the enabled model": model is not self.engine.target.model,
-            "more than one sequence": input_ids.shape[0] != 1,
             "embeddings instead of ids": input_ids.shape[1] == 0 or "inputs_embeds" in kwargs,
             "attentions or hidden states of every token": dictionary
             and (config.output_attentions or config.output_hidden_states),
@@ -127,18 +159,40 @@ class Speculation:
         }
         for reason, true in reasons.items():
             if true:
-                raise UnsupportedRequest(
-                    "speculation in generate()",
-                    found=reason,
-                    needed="one sequence with ids, a cache and a length limit, whose every token "
-                    "depends on its own forward alone",
-                    todo="Stock's own loop answers this call.",
-                )
+                raise _not_honoured(reason)
 
     def _fall_back(self, reason: EyespanError) -> None:
         if reason.found not in self.fallbacks:
             log.warning("%s", reason)
         self.fallbacks[reason.found] += 1
+
+
+def _check_batch(processors: Any, criteria: Any, config: Any, streamer: Any) -> None:
+    """Refuse what sequences cannot have that go on at a pace of their own."""
+    pads = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
+    stops = any(hasattr(criterion, "stop_strings") for criterion in criteria)
+    reasons = {
+        "sampling of more than one sequence": config.do_sample,  # one stream of numbers for all
+        "a streamer for more than one sequence": streamer is not None,
+        "scores or a cache of more than one sequence": config.return_dict_in_generate,
+        "processors or criteria that may look across sequences": not works_row_by_row(
+            processors, criteria
+        ),
+        "stop strings without an end id for more than one sequence": stops and not pads,
+    }
+    for reason, true in reasons.items():
+        if true:
+            raise _not_honoured(reason)
+
+
+def _not_honoured(reason: str) -> UnsupportedRequest:
+    return UnsupportedRequest(
+        "speculation in generate()",
+        found=reason,
+        needed="sequences with ids, a cache and a length limit, whose every token depends on its "
+        "own forward alone",
+        todo="Stock's own loop answers this call.",
+    )
 
 
 class _Answer:
@@ -182,6 +236,11 @@ class _Answer:
             self._streamer.put(torch.tensor([token]))
         stopped = self._criteria(self._history.ids, self._scores)
         return "stop" if bool(stopped.all()) else None
+
+    @property
+    def ids(self) -> torch.Tensor:
+        """[1, P] prompt and answer."""
+        return self._history.ids
 
     def result(self, cache: Any) -> Any:
         """The ids [1, P], or the dictionary that was asked for."""

@@ -10,11 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from eyespan._core import pack
-from eyespan.budget import best_chain
+from eyespan.budget import best_chain, keep_nodes
 from eyespan.drafters.base import Ask, Drafter, Gate
-from eyespan.policy import Policy
+from eyespan.policy import Policy, Weighed
 from eyespan.sequence import Running, sources_of
 from eyespan.target.base import Prompt, Target
 from eyespan.types import DraftTree, PackedTree, Step, TargetOut, empty_ints
@@ -50,38 +54,52 @@ class Decoder:
         running.observer.prefill(running, prefill)
 
     def step(self, batch: Sequence[Running]) -> None:
-        """One round for every request of the batch; none of them may have finished."""
+        """One round for every request of the batch; none of them may have finished.
+
+        Raises:
+            Exception: what a caller's own code raised (a processor, a criterion), once the round
+                is whole for all others; `Running.fault` says whose it is. Anything that the
+                target raises belongs to the whole batch.
+        """
         clock = Clock()
         # 1 propose
         drafts = self._propose(batch)
         clock.lap("propose")
-        packs = [self._pack(running, draft) for running, draft in zip(batch, drafts, strict=True)]
-        trees = [tree for _, tree, _ in packs]
+        sent = self._pack(batch, drafts)
         clock.lap("pack")
         # 2 forward
         states = [running.state for running in batch]
-        outs = self.target.forward(states, trees, self.drafter.needs)
+        outs = self.target.forward(states, [each.tree for each in sent], self.drafter.needs)
         clock.lap("forward")
-        for running, (cut, tree, sources), out in zip(batch, packs, outs, strict=True):
-            # 3 verify: the walk commits every token as it is chosen
-            prefix = running.ids
-            verdict = verify(
-                tree,
-                choose=lambda node, r=running, o=out: r.choose(o.row_ids[node], o.logits[node]),  # type: ignore[misc]
-                emit=lambda token, node, r=running, s=sources: r.emit(token, s[node]),  # type: ignore[misc]
-                accept=self._accepts(running, out),
-            )
-            clock.lap("verify")
-            # 4 commit; the newest token is no part of the cache, as in plain decoding
-            ended_by_guess = verdict.next is None
-            self.target.keep(running.state, verdict.path[:-1] if ended_by_guess else verdict.path)
-            clock.lap("commit")
-            # 5 refresh: the text is final by now
-            step = Step(prefix, tree, out, verdict)
-            self._refresh(running, step, clock)
-            clock.lap("refresh")
-            running.counters.count(tree, verdict.path, clock.ms)
-            running.observer.step(running, step, draft=cut, sources=sources, ms=clock.ms)
+        for running, each, out in zip(batch, sent, outs, strict=True):
+            try:
+                self._commit(running, each, out, clock.share(len(batch)))
+            except Exception as error:
+                running.fault = error
+        for fault in [running.fault for running in batch if running.fault is not None]:
+            raise fault
+
+    def _commit(self, running: Running, sent: Sent, out: TargetOut, clock: Clock) -> None:
+        """One request's part of a round, after the forward."""
+        # 3 verify: the walk commits every token as it is chosen
+        prefix = running.ids
+        verdict = verify(
+            sent.tree,
+            choose=lambda node: running.choose(out.row_ids[node], out.logits[node]),
+            emit=lambda token, node: running.emit(token, sent.sources[node]),
+            accept=self._accepts(running, out),
+        )
+        clock.lap("verify")
+        # 4 commit; the newest token is no part of the cache, as in plain decoding
+        ended_by_guess = verdict.next is None
+        self.target.keep(running.state, verdict.path[:-1] if ended_by_guess else verdict.path)
+        clock.lap("commit")
+        # 5 refresh: the text is final by now
+        step = Step(prefix, sent.tree, out, verdict)
+        self._refresh(running, step, clock)
+        clock.lap("refresh")
+        running.counters.count(sent.tree, verdict.path, clock.ms)
+        running.observer.step(running, step, draft=sent.cut, sources=sent.sources, ms=clock.ms)
 
     def _propose(self, batch: Sequence[Running]) -> list[DraftTree | None]:
         """The drafter's guesses; None for requests that rest or whose session is gone."""
@@ -94,37 +112,53 @@ class Decoder:
         try:
             for at, draft in zip(asks, self.drafter.propose_many(list(asks.values())), strict=True):
                 drafts[at] = draft
-        except Exception:
-            for at in asks:
-                self._switch_off(batch[at])
+        except (
+            Exception
+        ):  # one session's fault; a proposal changes nothing, so ask again one by one
+            for at, ask in asks.items():
+                try:
+                    (drafts[at],) = self.drafter.propose_many([ask])
+                except Exception:
+                    drafts[at] = None
+                    self._switch_off(batch[at])
         return drafts
 
-    def _pack(
-        self, running: Running, draft: DraftTree | None
-    ) -> tuple[DraftTree, PackedTree, list[str]]:
-        """What of a guess to send, packed, and where its nodes came from.
+    def _pack(self, batch: Sequence[Running], drafts: Sequence[DraftTree | None]) -> list[Sent]:
+        """What of the guesses to send; a plain step is counted with its reason.
 
-        A plain step is counted with its reason. A guess that is no tree of this target's ids is a
-        fault of the drafter and never reaches the target.
+        A guess that is no tree of this target's ids is a fault of the drafter and never reaches
+        the target.
         """
-        root = int(running.ids[-1])
+        weighed = [self._weigh(*each) for each in zip(batch, drafts, strict=True)]
+        cuts = self.policy.cut(weighed, batch)
+        return [self._packed(*each) for each in zip(batch, weighed, cuts, strict=True)]
+
+    def _weigh(self, running: Running, draft: DraftTree | None) -> Weighed:
         try:
             if draft is not None and running.prune is not None:
                 draft = running.prune(draft)
             if draft is not None and self._chains:
                 draft = best_chain(draft)
-            cut, reason = self.policy.cut(draft, running)
+            return self.policy.weigh(draft, running)
+        except Exception:
+            self._switch_off(running)
+            return Weighed.nothing()
+
+    def _packed(self, running: Running, weighed: Weighed, nodes: npt.NDArray[np.intp]) -> Sent:
+        root = int(running.ids[-1])
+        try:
+            cut = keep_nodes(weighed.draft, nodes)
             if len(cut) and not 0 <= cut.tokens.min() <= cut.tokens.max() < self._vocab_size:
                 raise ValueError("a draft holds ids outside the target's vocabulary")
             tree = PackedTree(*pack(cut.tokens, cut.parents, cut.scores, root))
-            sources = sources_of(cut, tree, self.drafter.name)
+            sent = Sent(cut, tree, sources_of(cut, tree, self.drafter.name))
         except Exception:
             self._switch_off(running)
             tree = PackedTree(*pack(empty_ints(), empty_ints(), None, root))
-            return DraftTree.empty(), tree, sources_of(DraftTree.empty(), tree, "")
-        if reason is not None:
-            running.counters.plain(reason)
-        return cut, tree, sources
+            return Sent(DraftTree.empty(), tree, sources_of(DraftTree.empty(), tree, ""))
+        if nodes.size == 0 and weighed.reason:
+            running.counters.plain(weighed.reason)
+        return sent
 
     def _accepts(self, running: Running, out: TargetOut) -> bool:
         """Whether right guesses count; all do, unless the drafter gates its own."""
@@ -155,6 +189,15 @@ class Decoder:
         )
 
 
+class Sent(NamedTuple):
+    """What one request sends to the target in a round."""
+
+    cut: DraftTree
+    tree: PackedTree
+    sources: list[str]
+    """Where each packed node came from."""
+
+
 class Clock:
     """Milliseconds of each stage of one round."""
 
@@ -167,3 +210,9 @@ class Clock:
         now = perf_counter()
         self.ms[stage] = self.ms.get(stage, 0.0) + 1e3 * (now - self._last)
         self._last = now
+
+    def share(self, rows: int) -> Clock:
+        """A clock that goes on from an equal share of what a batch has spent together."""
+        clock = Clock()
+        clock.ms = {stage: spent / rows for stage, spent in self.ms.items()}
+        return clock

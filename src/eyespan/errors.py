@@ -5,8 +5,9 @@ broken invariants of our own are internal errors of the compiled core.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 
 class EyespanError(Exception):
@@ -42,6 +43,29 @@ class UnsupportedTarget(EyespanError, ValueError):
 
 class UnsupportedRequest(EyespanError, ValueError):
     """The request asks for something that speculation cannot honour here."""
+
+
+class Overloaded(EyespanError):
+    """Too many requests wait already."""
+
+
+class BatchError(EyespanError):
+    """Some requests of a list failed; the others are done.
+
+    Args:
+        results: what each request came to: an answer, or the exception that ended it.
+    """
+
+    def __init__(self, results: Sequence[Any]) -> None:
+        self.results = tuple(results)
+        failed = [at for at, each in enumerate(results) if isinstance(each, Exception)]
+        first = results[failed[0]] if failed else None
+        super().__init__(
+            f"{len(results)} requests",
+            found=f"{len(failed)} failed, the first at index {failed[0]} ({first})",
+            needed="requests that can be answered are needed",
+            todo="The others' answers are in `results` of this error.",
+        )
 
 
 class OutputError(EyespanError, OSError):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from threading import Event, Lock
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
+from eyespan.answer import Answer, Granularity, check_granularity
 from eyespan.async_stream import AsyncStream
+from eyespan.batching import Scheduler, Ticket, spread
 from eyespan.budget import Budget
 from eyespan.chat_session import Chat
 from eyespan.choosing import Choosing
@@ -17,11 +20,11 @@ from eyespan.cost import cost_curve
 from eyespan.drafters import SHIPPED, make_drafter
 from eyespan.drafters.base import Bound, Drafter
 from eyespan.engine import Decoder
-from eyespan.errors import ConfigError, ContextError, InputError
+from eyespan.errors import BatchError, ConfigError, ContextError, InputError
 from eyespan.grammar import Grammars, check_format
 from eyespan.policy import Policy
 from eyespan.sampling import Sampling
-from eyespan.stream import Granularity, Stream, check_granularity
+from eyespan.stream import Stream
 from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.target.base import Message, Prompt
 from eyespan.target.images import Picture, open_pictures
@@ -32,6 +35,8 @@ from eyespan.trace import Trace
 from eyespan.types import Generation, Request
 
 MAX_NEW_TOKENS = 1_000_000
+
+AnswerKind = TypeVar("AnswerKind", bound=Answer)
 
 
 def load(
@@ -101,7 +106,8 @@ class Engine:
         if policy.ask > 0:
             self_test(target)
         if policy.auto:
-            policy = Policy(budget, self.drafter, cost_curve(target, self.drafter.needs))
+            curve = cost_curve(target, self.drafter.needs)
+            policy = Policy(budget, self.drafter, curve, one_pass=target.info.one_pass)
         self.policy = policy
         self.decoder = Decoder(target, self.drafter, policy)
         self.lock = Lock()
@@ -154,29 +160,18 @@ class Engine:
             InputError, ContextError, ConfigError, UnsupportedRequest, OutputError: before the
                 first forward.
         """
-        started = perf_counter()
-        _check_max_new_tokens(max_new_tokens)
-        stops = check_stops(stop)
-        _check_scope(scope)
-        check_granularity(granularity)
-        wanted = Sampling.of(options, sampling or self.sampling)
-        if wanted.response_format is not None:
-            check_format(wanted.response_format)
-        inputs = self._inputs(prompt, images)
-        request = self._request(inputs, max_new_tokens, scope)
-        choosing = Choosing(self.target, wanted, inputs, request, self._grammar_compiler)
-        sink = Trace(trace) if isinstance(trace, (str, Path)) else trace
-        return Stream(
-            self,
-            request,
-            inputs,
-            stops,
-            choosing,
-            encode=perf_counter() - started,
-            trace=sink,
-            close_trace=sink is not trace,
+        return self._open(
+            Stream,
+            prompt,
+            images,
+            max_new_tokens=max_new_tokens,
+            stop=stop,
+            scope=scope,
+            trace=trace,
             cancel=cancel,
-            by_token=granularity == "token",
+            granularity=granularity,
+            sampling=sampling,
+            **options,
         )
 
     def astream(
@@ -192,6 +187,103 @@ class Engine:
         """
         options["cancel"] = cancel = options.get("cancel") or Event()
         return AsyncStream(lambda: self.stream(prompt, images, **options), cancel)
+
+    def generate_many(
+        self,
+        prompts: Sequence[str | Sequence[Message] | Prompt],
+        images: Sequence[Sequence[Picture]] | None = None,
+        *,
+        n: int = 1,
+        each: Sequence[Mapping[str, Any]] | None = None,
+        max_rows: int = 8,
+        trace: str | Path | Trace | None = None,
+        **options: Any,
+    ) -> list[Generation]:
+        """Answer many prompts, several at a time; each answer is what `generate` gives alone.
+
+        An answer that ends makes room for the next prompt. One that fails (a picture, a processor)
+        leaves the others alone.
+
+        Args:
+            prompts: what `generate` takes, any number of them.
+            images: each prompt's own pictures; None where no prompt has any.
+            n: answers to every prompt, standing side by side in the result. The j-th of them is
+                drawn with the seed + j, from a generator of its own: not the numbers that
+                `model.generate(num_return_sequences=n)` would use, which deals one stream's
+                numbers out to the rows.
+            each: options of single prompts (limits, seeds, stops, scopes), on top of `options`.
+            max_rows: answers written at once; each holds a cache.
+            trace: one file for all.
+            **options: see `stream`. Processors and criteria are copied, so that their states
+                start anew with every answer.
+
+        Raises:
+            ConfigError: lists of different lengths, or a bad `n` or `max_rows`.
+            BatchError: some requests failed; its `results` holds all answers and errors.
+        """
+        requests = spread(prompts, images, n, each, options, self.sampling)
+        results: list[Any] = [None] * len(requests)
+        with ExitStack() as stack:
+            sink = stack.enter_context(Trace(trace)) if isinstance(trace, (str, Path)) else trace
+            scheduler = stack.enter_context(Scheduler(self, max_rows=max_rows))
+            left = iter(enumerate(requests))
+            while True:
+                while scheduler.has_free_row and (one := next(left, None)) is not None:
+                    at, (prompt, pictures, asked) = one
+
+                    def store(ticket: Ticket, at: int = at) -> None:
+                        results[at] = ticket.error or ticket.generation
+
+                    try:
+                        scheduler.submit(prompt, pictures, trace=sink, on_end=store, **asked)
+                    except Exception as error:
+                        results[at] = error
+                if not scheduler.step():
+                    break
+        if any(isinstance(result, Exception) for result in results):
+            raise BatchError(results)
+        return results
+
+    def _open(
+        self,
+        kind: type[AnswerKind],
+        prompt: str | Sequence[Message] | Prompt,
+        images: Sequence[Picture] = (),
+        *,
+        max_new_tokens: int = 256,
+        stop: str | Sequence[str] | None = None,
+        scope: str | None = None,
+        trace: str | Path | Trace | None = None,
+        cancel: Event | None = None,
+        granularity: Granularity = "block",
+        sampling: Sampling | None = None,
+        **options: Any,
+    ) -> AnswerKind:
+        """Check a request whole and make its answer ready; see `stream`."""
+        started = perf_counter()
+        _check_max_new_tokens(max_new_tokens)
+        stops = check_stops(stop)
+        _check_scope(scope)
+        check_granularity(granularity)
+        wanted = Sampling.of(options, sampling or self.sampling)
+        if wanted.response_format is not None:
+            check_format(wanted.response_format)
+        inputs = self._inputs(prompt, images)
+        request = self._request(inputs, max_new_tokens, scope)
+        choosing = Choosing(self.target, wanted, inputs, request, self._grammar_compiler)
+        sink = Trace(trace) if isinstance(trace, (str, Path)) else trace
+        return kind(
+            self,
+            request,
+            inputs,
+            stops,
+            choosing,
+            encode=perf_counter() - started,
+            trace=sink,
+            close_trace=sink is not trace,
+            cancel=cancel,
+            by_token=granularity == "token",
+        )
 
     def chat(self, system: str | None = None, **options: Any) -> Chat:
         """Begin a conversation, whose earlier turns are read once.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from eyespan.budget import (
     REFRESH_WORTH,
@@ -10,9 +14,9 @@ from eyespan.budget import (
     Calibration,
     CostCurve,
     best_cut,
+    best_cuts,
     check_budget,
     depths_of,
-    keep_nodes,
 )
 from eyespan.drafters.base import Drafter
 from eyespan.sequence import Running
@@ -22,6 +26,22 @@ PROBE_SHARE = 0.02
 """Most of a plain step's time that drafting may cost while drafts do not pay."""
 
 
+class Weighed(NamedTuple):
+    """A proposal and what its nodes may bring."""
+
+    draft: DraftTree
+    chances: npt.NDArray[np.float64]
+    """[n] probability of each node to be committed."""
+    reason: str
+    """Why the step is plain if none of them is sent: "off" (not asked), "empty" (no guess), "room"
+    (the answer ends before a guess could count) or "no gain" (a plain step is cheaper)."""
+
+    @staticmethod
+    def nothing(reason: str = "") -> Weighed:
+        """No proposal; without a reason it is counted elsewhere."""
+        return Weighed(DraftTree.empty(), np.empty(0), reason)
+
+
 class Policy:
     """Decides tree sizes for every request of one engine.
 
@@ -29,17 +49,26 @@ class Policy:
         budget: "auto", "fixed" (the drafter's published size), or the most nodes "auto" may use.
         drafter: whose trees are sized.
         curve: the target's measured costs; unused by "fixed" and 0.
+        one_pass: whether the rows of a batch share a forward (see `best_cuts`).
 
     Raises:
         ConfigError: not a budget.
     """
 
-    def __init__(self, budget: Budget, drafter: Drafter, curve: CostCurve | None = None) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        drafter: Drafter,
+        curve: CostCurve | None = None,
+        *,
+        one_pass: bool = False,
+    ) -> None:
         self.budget = check_budget(budget)
         self.ask = 0 if budget == 0 else min(drafter.fixed_budget, MAX_PACK - 1)
         self.auto = self.ask > 0 and budget != "fixed"
         self.cap = budget if isinstance(budget, int) else MAX_PACK - 1
         self._curve = curve or CostCurve(sizes=(1,), ms=(1.0,))
+        self._one_pass = one_pass
         self._calibration = Calibration(sources=4)
         self._host_ms = 0.1
         self._worth = REFRESH_WORTH if drafter.needs.rows else 0.0
@@ -53,29 +82,34 @@ class Policy:
             return False
         return True
 
-    def cut(self, draft: DraftTree | None, running: Running) -> tuple[DraftTree, str | None]:
-        """The part of a proposal to send and, when that is nothing, why.
-
-        The reason is "off" (not asked), "empty" (no guess), "room" (the answer ends before a
-        guess could count) or "no gain" (a plain step is cheaper).
-        """
+    def weigh(self, draft: DraftTree | None, running: Running) -> Weighed:
+        """What a proposal may bring: nothing for nodes that lie beyond the request's room."""
         if draft is None or len(draft) == 0:
-            return DraftTree.empty(), "off" if draft is None else "empty"
+            return Weighed.nothing("off" if draft is None else "empty")
         if not self.auto:
-            fits = np.flatnonzero(depths_of(draft) <= running.depth)
-            return keep_nodes(draft, fits), None if fits.size else "room"
+            fits = depths_of(draft) <= running.depth
+            return Weighed(draft, fits.astype(np.float64), "room")
         guess = self._calibration.guess(draft, len(running.ids))
         running.guesses.append(guess)
         chances = np.where(guess.depths <= running.depth, guess.chances, 0.0)
-        if not chances.any():
-            return DraftTree.empty(), "room"
-        nodes = best_cut(
-            chances, self._curve, host_ms=self._host_ms, cap=self.cap, worth=self._worth
-        )
-        if nodes.size == 0:
-            running.resting = int(self._host_ms / (PROBE_SHARE * self._curve.ms[0]))
-            return DraftTree.empty(), "no gain"
-        return keep_nodes(draft, nodes), None
+        return Weighed(draft, chances, "no gain" if chances.any() else "room")
+
+    def cut(
+        self, proposals: Sequence[Weighed], batch: Sequence[Running]
+    ) -> list[npt.NDArray[np.intp]]:
+        """Which nodes of every proposal to send; rows of one pass are sized together."""
+        chances = [proposal.chances for proposal in proposals]
+        if not self.auto:
+            return [np.flatnonzero(fits) for fits in chances]
+        sizes = {"host_ms": self._host_ms, "cap": self.cap, "worth": self._worth}
+        if self._one_pass:
+            cuts = best_cuts(chances, self._curve, **sizes)  # type: ignore[arg-type]
+        else:
+            cuts = [best_cut(row, self._curve, **sizes) for row in chances]  # type: ignore[arg-type]
+        for proposal, nodes, running in zip(proposals, cuts, batch, strict=True):
+            if nodes.size == 0 and proposal.reason == "no gain":
+                running.resting = int(self._host_ms / (PROBE_SHARE * self._curve.ms[0]))
+        return cuts
 
     def learn(self, running: Running, *, host_ms: float) -> None:
         """Count the proposals that the text has passed, and what drafting costs.

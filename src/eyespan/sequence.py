@@ -111,6 +111,7 @@ class Running:
         self.session: Session | None = None
         self.counters = Counters()
         self.finish: Finish | None = None
+        self.fault: Exception | None = None  # what the caller's own code raised in a round
         self.guesses: list[Guess] = []
         self.resting = 0  # rounds left in which the drafter is not asked
 

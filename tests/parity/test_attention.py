@@ -79,7 +79,7 @@ def test_nobody_who_does_not_ask_is_looked_at() -> None:
 
 
 def test_a_sliding_layer_has_forgotten_the_first_positions() -> None:
-    watched = Watched((), 0, torch.tensor([0.1, 0.2, 0.3, 0.4]))
+    watched = Watched((), 0, torch.tensor([[0.1, 0.2, 0.3, 0.4]]))
     # ten tokens, of which the layer holds the last four: position 6 is its slot 0
     assert watched.share(torch.tensor([2, 6, 8]), 10, "t") == pytest.approx(0.4)
 

@@ -177,7 +177,7 @@ def test_what_is_not_honoured_runs_stock_and_is_counted(
         enabled.generate(**inputs, guidance_scale=1.5)
         assert fallbacks(enabled)["classifier-free guidance"] == 1
     assert fallbacks(enabled)["attentions or hidden states of every token"] == 1
-    assert fallbacks(enabled)["more than one sequence"] == 1
+    assert fallbacks(enabled)["sampling of more than one sequence"] == 1
     enabled.generate(**inputs, num_beams=2)  # beams never reach our loop
 
 

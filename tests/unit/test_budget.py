@@ -108,12 +108,12 @@ def test_no_node_is_likelier_than_its_parent() -> None:
 def test_a_disturbed_timing_does_not_make_larger_passes_dear() -> None:
     """A maximum from the left would let one slow measurement of a plain step price every tree."""
     curve = CostCurve(sizes=(1, 4, 8, 16), ms=(10.0, 30.0, 12.0, 14.0))
-    assert curve.by_nodes[[0, 3, 7, 15]].tolist() == [10.0, 12.0, 12.0, 14.0]
+    assert curve.of(np.array([1, 4, 8, 16])).tolist() == [10.0, 12.0, 12.0, 14.0]
 
 
 def test_costs_are_read_between_and_beyond_what_was_measured() -> None:
     curve = CostCurve(sizes=(1, 3, 5), ms=(10.0, 14.0, 15.0))
-    assert curve.by_nodes[:7].tolist() == [10.0, 12.0, 14.0, 14.5, 15.0, 15.5, 16.0]
+    assert curve.of(np.arange(1, 8)).tolist() == [10.0, 12.0, 14.0, 14.5, 15.0, 15.5, 16.0]
 
 
 @pytest.mark.parametrize("budget", ["big", -1, 128, 2.5, True, None])

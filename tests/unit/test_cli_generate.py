@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 import eyespan
+from eyespan.batching import Scheduler, Ticket
 from eyespan.cli import run
-from eyespan.generation import Engine
 from eyespan.testing import tiny_images
-from eyespan.types import Generation
 from eyespan.verbs import generate as generate_verb
 from tests.cli import Shell
 
@@ -104,11 +103,15 @@ def test_stop_strings_and_options_reach_the_engine(
     assert request["config"]["fusion"] == "gate"
 
 
+@pytest.mark.parametrize("batch", [1, 3])
 def test_a_folder_becomes_json_lines_on_stdout(
-    shell: Shell, tiny_folder: Path, pictures: Path, answers: dict[str, str]
+    shell: Shell, tiny_folder: Path, pictures: Path, answers: dict[str, str], batch: int
 ) -> None:
-    done = shell("generate", "-m", tiny_folder, "-n", 40, "--images", pictures, "Hi")
+    command = ("generate", "-m", tiny_folder, "-n", 40, "--batch", batch, "--images", pictures)
+    done = shell(*command, "Hi")
     assert done.code == 0
+    names = [Path(line["image"]).name for line in lines_of(done.out)]
+    assert names == ["0.png", "1.png", "2.png", "3.png"], "in their order, whoever ends first"
     assert texts_of(lines_of(done.out)) == answers
     assert "4 of 4 answered" in done.err
 
@@ -119,12 +122,14 @@ def test_a_glob_takes_what_it_matches(shell: Shell, tiny_folder: Path, pictures:
     assert names == ["1.png", "2.png"]
 
 
+@pytest.mark.parametrize("batch", [1, 4])
 def test_one_bad_picture_does_not_stop_the_rest(
-    shell: Shell, tiny_folder: Path, pictures: Path, tmp_path: Path
+    shell: Shell, tiny_folder: Path, pictures: Path, tmp_path: Path, batch: int
 ) -> None:
     (pictures / "0.png").write_text("not a picture")
     out = tmp_path / "out.jsonl"
-    command = ("generate", "-m", tiny_folder, "-n", 4, "--images", pictures, "--out", out, "Hi")
+    files = ("--batch", batch, "--images", pictures, "--out", out)
+    command = ("generate", "-m", tiny_folder, "-n", 4, *files, "Hi")
     done = shell(*command)
     assert done.code == 1
     assert done.out == ""
@@ -154,15 +159,15 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     command = ("generate", "-m", tiny_folder, "-n", 40, *files, "Hi")
     calls: list[str] = []
 
-    def generate(self: Engine, prompt: str, images: list[Path], **options: Any) -> Generation:
+    def submit(self: Scheduler, prompt: str, images: list[Path], **options: Any) -> Ticket:
         if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append(images[0].name)
         return real(self, prompt, images, **options)
 
-    real = Engine.generate
+    real = Scheduler.submit
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "generate", generate)
+        patch.setattr(Scheduler, "submit", submit)
         done = shell(*command)
     assert done.code == 130
     assert "run the same command again" in " ".join(done.err.split())
@@ -172,7 +177,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
 
     calls.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "generate", generate)
+        patch.setattr(Scheduler, "submit", submit)
         done = shell(*command)
     assert done.code == 0
     assert calls == ["2.png", "3.png"], "finished pictures are not done again"

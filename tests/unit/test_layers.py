@@ -20,9 +20,8 @@ LAYERS = {
     "grammar": 1, "scopes": 1, "corpus": 1,
     "drafters": 2, "cost": 2,
     "sequence": 3, "policy": 3, "engine": 3, "draw": 3, "strict": 3, "choosing": 3,
-    "trace": 4, "stream": 4, "async_stream": 4, "generation": 4, "chat_session": 4,
-    "dropin": 4, "dropin_call": 4,
-    "server": 4,
+    "trace": 4, "answer": 4, "stream": 4, "async_stream": 4, "batching": 4, "generation": 4,
+    "chat_session": 4, "dropin": 4, "dropin_call": 4, "server": 4,
     "train": 5, "bench": 5, "diagnostics": 5, "demo": 5, "verbs": 5, "cli": 5, "testing": 5,
     "__main__": 6, "__init__": 6,
 }  # fmt: skip

@@ -13,8 +13,9 @@ import torch
 
 from eyespan.target import cache as caches
 from eyespan.target import replay, states
-from eyespan.target.attention import last_layer_modules, row_watched, unseen
+from eyespan.target.attention import Watched, last_layer_modules, row_watched, unseen
 from eyespan.target.base import Message, Prompt, SequenceState, TargetInfo
+from eyespan.target.batch import SharedCache, forward_rows
 from eyespan.target.capabilities import Capabilities, check_unchanged, inspect_model
 from eyespan.target.extras import hidden_states
 from eyespan.target.families import family_of
@@ -91,7 +92,9 @@ class HuggingFaceTarget:
             masks=found.masks,
             drafts="chains" if found.states == "chains" else "trees",
             recurrent=found.states != "none",
+            one_pass=found.shares and not self.family.step_inputs,
         )
+        self._shared = SharedCache(model.config)
         if found.states == "trees":
             states.install(model)
         self._picture_ids = picture_ids_of(model.config)
@@ -151,6 +154,24 @@ class HuggingFaceTarget:
         """
         check_unchanged(self.model, self._capabilities, self.info.name)
         return self._prompts.from_generate(input_ids, model_kwargs)
+
+    def prompts_from_generate(
+        self, input_ids: Any, model_kwargs: Mapping[str, Any]
+    ) -> list[Prompt]:
+        """The single prompts of a batch, without their padding.
+
+        Args:
+            input_ids: [B, L], padded at the left.
+            model_kwargs: see `prompt_from_generate`.
+
+        Raises:
+            UnsupportedRequest: an argument that trees cannot honour, or that cannot be told apart
+                by sequences.
+        """
+        if len(input_ids) == 1:
+            return [self.prompt_from_generate(input_ids, model_kwargs)]
+        check_unchanged(self.model, self._capabilities, self.info.name)
+        return self._prompts.rows_from_generate(input_ids, model_kwargs)
 
     def resume(self, prompt: Prompt, prefix: Prefix, pictures: Sequence[bytes]) -> Prompt:
         """A conversation's next prompt, on the cache of what it has in common with the last one
@@ -221,14 +242,19 @@ class HuggingFaceTarget:
     def forward(
         self, states: Sequence[SequenceState], trees: Sequence[PackedTree], needs: Needs
     ) -> list[TargetOut]:
-        """Run one pack per sequence.
+        """Run one pack per sequence: all in one call where `info.one_pass` says so, else one call
+        each, since a window counts cached slots and a recurrent state counts calls.
 
         Args:
-            states: sequences, each kept since its last forward.
+            states: different sequences, each kept since its last forward.
             trees: one pack each, `tokens[0]` the root; one node is a plain step.
             needs: only `hidden_layers` and `visual_attention` matter here; rows always come.
         """
-        return [self._forward_one(*pair, needs) for pair in zip(states, trees, strict=True)]
+        if any(state.pending for state in states):
+            raise RuntimeError("keep() must follow every forward(): the last pack is still cached")
+        if len(states) > 1 and self.info.one_pass and all(map(SharedCache.takes, states)):
+            return self._run_rows(states, trees, needs)
+        return [self._run(*pair, needs) for pair in zip(states, trees, strict=True)]
 
     @torch.no_grad()
     def grow(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
@@ -254,11 +280,6 @@ class HuggingFaceTarget:
             logits=out.logits[old:],
         )
 
-    def _forward_one(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
-        if state.pending:
-            raise RuntimeError("keep() must follow every forward(): the last pack is still cached")
-        return self._run(state, tree, needs)
-
     def _run(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
         """Run the nodes that are not in the cache yet."""
         with row_watched(self._last_layer if needs.visual_attention else (), row=0) as watched:
@@ -272,15 +293,61 @@ class HuggingFaceTarget:
             )
         state.pending = len(tree)
         row_ids, row_logits = top_rows(output.logits[0])
+        return TargetOut(
+            row_ids=row_ids,
+            row_logits=row_logits,
+            logits=output.logits[0],
+            extras=self._extras(output, watched, state, len(tree), needs),
+        )
+
+    def _run_rows(
+        self, states: Sequence[SequenceState], trees: Sequence[PackedTree], needs: Needs
+    ) -> list[TargetOut]:
+        """Run all packs in one call."""
+        with row_watched(self._last_layer if needs.visual_attention else (), row=0) as watched:
+            output = forward_rows(
+                self.model,
+                self._capabilities,
+                self.family,
+                self._shared,
+                states,
+                trees,
+                hidden=bool(needs.hidden_layers),
+            )
+        sizes = [len(tree) for tree in trees]
+        logits = torch.cat([output.logits[at, :size] for at, size in enumerate(sizes)])
+        row_ids, row_logits = top_rows(logits)
+        outs, first = [], 0
+        for at, (state, tree) in enumerate(zip(states, trees, strict=True)):
+            state.pending, state.pack, state.undo = len(tree), tree.tokens, None
+            mine = slice(first, first := first + len(tree))
+            outs.append(
+                TargetOut(
+                    row_ids=row_ids[mine],
+                    row_logits=row_logits[mine],
+                    logits=logits[mine],
+                    extras=self._extras(output, watched, state, len(tree), needs, at),
+                )
+            )
+        return outs
+
+    def _extras(
+        self,
+        output: Any,
+        watched: Watched,
+        state: SequenceState,
+        size: int,
+        needs: Needs,
+        row: int = 0,
+    ) -> dict[str, Any]:
+        """What else was asked for, of one row of a call."""
         extras: dict[str, Any] = {}
         if needs.hidden_layers:
-            extras["hidden"] = hidden_states(output, needs.hidden_layers)
+            extras["hidden"] = hidden_states(output, needs.hidden_layers, row)[:size]
         if needs.visual_attention:
-            seen = state.length + len(tree)
-            extras["visual_attention"] = watched.share(state.pictures, seen, self.info.name)
-        return TargetOut(
-            row_ids=row_ids, row_logits=row_logits, logits=output.logits[0], extras=extras
-        )
+            seen, name = state.length + size, self.info.name
+            extras["visual_attention"] = watched.share(state.pictures, seen, name, row)
+        return extras
 
     @torch.no_grad()
     def keep(self, state: SequenceState, path: Ints) -> None:
@@ -291,7 +358,9 @@ class HuggingFaceTarget:
             path: [a] packed indices, ascending, root excluded. To drop a committed last token from
                 the cache (it becomes the next root), leave it out.
         """
-        if self._capabilities.states == "chains":
+        if state.row is not None:
+            state.row.keep(path)
+        elif self._capabilities.states == "chains":
             self._keep_chain(state, path)
         else:
             skip = self._capabilities.picture_layers
@@ -315,7 +384,10 @@ class HuggingFaceTarget:
         """
         if self.info.recurrent:
             raise RuntimeError("a recurrent state does not forget a whole pack")
-        caches.drop(state.cache, state.pending, self._capabilities.picture_layers)
+        if state.row is not None:
+            state.row.drop()
+        else:
+            caches.drop(state.cache, state.pending, self._capabilities.picture_layers)
         state.pending = 0
 
     def _keep_chain(self, state: SequenceState, path: Ints) -> None:

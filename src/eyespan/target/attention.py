@@ -30,14 +30,15 @@ class Watched:
     Attributes:
         modules: the last decoder layer's modules, its attention among them.
         row: which query: 0 for the root of a pack, -1 for the last token of a prompt.
-        weights: [kv] that query's attention, mean over heads, float32; None before the forward.
+        weights: [B, kv] that query's attention in every row of the call, mean over heads, float32;
+            None before the forward.
     """
 
     modules: Sequence[torch.nn.Module]
     row: int
     weights: Tensor | None = None
 
-    def share(self, slots: Tensor, length: int, name: str) -> float:
+    def share(self, slots: Tensor, length: int, name: str, at: int = 0) -> float:
         """The share of attention on some positions of the sequence, 0 to 1.
 
         Args:
@@ -45,15 +46,16 @@ class Watched:
             length: tokens of the sequence, those of this forward included. A sliding layer holds
                 only the last of them, and what it forgot gets no attention.
             name: the target's, for the error.
+            at: row of the call.
 
         Raises:
             UnsupportedTarget: the model's attention did not pass by.
         """
         if self.weights is None:
             raise unseen(name)
-        forgotten = max(length - self.weights.shape[0], 0)
+        forgotten = max(length - self.weights.shape[1], 0)
         slots = slots[slots >= forgotten] - forgotten
-        return float(self.weights[slots].sum())
+        return float(self.weights[at, slots].sum())
 
 
 _watched: ContextVar[Watched | None] = ContextVar("eyespan_watched_attention", default=None)
@@ -112,8 +114,8 @@ class _Aware:
         watched = _watched.get()
         if watched is not None and any(module is one for one in watched.modules):
             scaling = kwargs.get("scaling") or query.shape[-1] ** -0.5
-            at = query[0, :, watched.row] * scaling
-            watched.weights = _row(at, key[0], attention_mask, watched.row)
+            at = query[:, :, watched.row] * scaling
+            watched.weights = _row(at, key, attention_mask, watched.row)
         return self.function(module, query, key, value, attention_mask, **kwargs)
 
 
@@ -124,29 +126,29 @@ def _install() -> None:
 
 
 def _row(query: Tensor, keys: Tensor, mask: Tensor | None, row: int) -> Tensor:
-    """[kv] attention of one query, mean over heads.
+    """[B, kv] attention of one query, mean over heads.
 
     Args:
-        query: [heads, d], scaled.
-        keys: [key heads, kv, d]; several heads of the query share one.
-        mask: [1, 1 or heads, n, kv], bool or added; None lets this query see every key, as the last
+        query: [B, heads, d], scaled.
+        keys: [B, key heads, kv, d]; several heads of the query share one.
+        mask: [B, 1 or heads, n, kv], bool or added; None lets this query see every key, as the last
             one of a causal pass does.
         row: of the mask.
     """
-    groups = query.reshape(keys.shape[0], -1, query.shape[-1])
-    scores = (groups @ keys.transpose(-1, -2)).flatten(0, 1).float()
+    groups = query.reshape(*keys.shape[:2], -1, query.shape[-1])
+    scores = (groups @ keys.transpose(-1, -2)).flatten(1, 2).float()
     if mask is not None:
-        visible = mask[0, :, row, : keys.shape[-2]]
+        visible = mask[:, :, row, : keys.shape[-2]]
         if visible.dtype == torch.bool:
             scores = scores.masked_fill(~visible, float("-inf"))
         else:
             scores = scores + visible.float()
-    return scores.softmax(-1).mean(0)
+    return scores.softmax(-1).mean(1)
 
 
 def _take_eager(module: Any, _inputs: Any, output: Any) -> None:
-    """Keep the row of an eager attention's weights [1, heads, n, kv], its second result."""
+    """Keep the row of an eager attention's weights [B, heads, n, kv], its second result."""
     watched = _watched.get()
     weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
     if watched is not None and isinstance(weights, Tensor) and weights.ndim == 4:
-        watched.weights = weights[0, :, watched.row].float().mean(0)
+        watched.weights = weights[:, :, watched.row].float().mean(1)

@@ -18,6 +18,7 @@ from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from eyespan.target.batch import Row
     from eyespan.target.features import FeatureMemory
     from eyespan.target.images import Picture
     from eyespan.target.weights import TargetWeights
@@ -54,6 +55,7 @@ class TargetInfo:
         drafts: what it can verify in one forward; "chains" where recurrent states only move
             forward.
         recurrent: whether it has recurrent states at all.
+        one_pass: whether the packs of a batch are one forward; else they run one after the other.
     """
 
     name: str
@@ -70,6 +72,7 @@ class TargetInfo:
     masks: MaskWay
     drafts: Drafts = "trees"
     recurrent: bool = False
+    one_pass: bool = False
 
 
 Keep: TypeAlias = Callable[[Any, Ints], None]
@@ -116,10 +119,11 @@ class SequenceState:
 
     Attributes:
         length: committed tokens in the cache (all but the root).
+        row: its place in the cache of a batch, or None.
     """
 
     __slots__ = (
-        "cache",
+        "_cache",
         "capacity",
         "length",
         "next_position",
@@ -128,6 +132,7 @@ class SequenceState:
         "padding",
         "pending",
         "pictures",
+        "row",
         "step_inputs",
         "undo",
     )
@@ -153,7 +158,8 @@ class SequenceState:
             pictures: [m] positions of the prompt where features of pictures stand, on the host.
             step_inputs: [1, 1, ...] rows that every token of a step repeats (see `Family`).
         """
-        self.cache = cache
+        self._cache = cache
+        self.row: Row | None = None
         self.length = length
         self.next_position = next_position
         self.padding = padding
@@ -166,17 +172,28 @@ class SequenceState:
         self.undo: Any = None  # what the last forward did to recurrent states
 
     @property
+    def cache(self) -> Any:
+        """The sequence's own cache; asking for it takes the sequence out of a batch."""
+        if self.row is not None:
+            self.row.leave()
+        return self._cache
+
+    @property
     def room(self) -> int | None:
         """Nodes the next pack may have at most; None when the cache grows as needed."""
         return None if self.capacity is None else self.capacity - self.length
 
     def fork(self) -> SequenceState:
         """A second state with a cache of its own."""
+        if self.row is not None:
+            self.row.leave()
         return copy.deepcopy(self)
 
     def close(self) -> None:
         """Free the cache; the state cannot be used afterwards."""
-        self.cache = None
+        if self.row is not None:
+            self.row.discard()
+        self._cache = None
         self.padding = None
         self.undo = None
         self.step_inputs = {}

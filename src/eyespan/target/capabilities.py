@@ -70,6 +70,13 @@ class Capabilities:
             return "own"
         return "explicit" if self.full_attention else "hook"
 
+    @property
+    def shares(self) -> bool:
+        """Whether the caches of many sequences can be rows of one (`batch.py`): one explicit mask
+        serves every layer, and nothing but keys and values of text is remembered.
+        """
+        return self.full_attention and self.states == "none" and not self.picture_layers
+
 
 def inspect_model(model: Any, family: Family, name: str) -> Capabilities:
     """Ask everything once.

@@ -9,11 +9,11 @@ import torch
 from eyespan.types import Floats
 
 
-def hidden_states(output: Any, layers: tuple[int, ...]) -> Floats:
-    """[n, layers, d] float32 states; 0 is the embedding, i the output of layer i, and -1 the state
-    after the final norm, which is what the language-model head reads.
+def hidden_states(output: Any, layers: tuple[int, ...], row: int = 0) -> Floats:
+    """[n, layers, d] float32 states of one row of a call; 0 is the embedding, i the output of layer
+    i, and -1 the state after the final norm, which is what the language-model head reads.
     """
-    states = torch.stack([output.hidden_states[layer][0] for layer in layers], dim=1)
+    states = torch.stack([output.hidden_states[layer][row] for layer in layers], dim=1)
     host: Floats = states.float().cpu().numpy()
     return host
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -266,6 +266,36 @@ class Encoder:
             (parameter.data_ptr(), parameter._version) for parameter in self._model.parameters()
         ]
         return hashlib.sha256(repr(state).encode()).digest()
+
+
+def of_rows(ready: Mapping[str, Any], counts: Sequence[int]) -> list[dict[str, Any]]:
+    """Features of a batch as those of its rows.
+
+    Args:
+        ready: `mm_encoder_outputs` of the whole batch, in the order of its rows.
+        counts: [B] places that each row has for features.
+
+    Raises:
+        UnsupportedRequest: they do not say which row they belong to.
+    """
+    given = {name: each for name, each in ready.items() if each is not None}
+    if not given and not any(counts):
+        return [{} for _ in counts]
+    whole = _features(next(iter(given.values())), 1)[0] if len(given) == 1 else None
+    if whole is None or len(whole.pooled) != sum(counts):
+        raise UnsupportedRequest(
+            "speculation in generate()",
+            found="media of more than one sequence that do not say where they belong",
+            needed="features of one kind, one for each place in the prompts",
+            todo="Stock's own loop answers this call.",
+        )
+    rows: list[dict[str, Any]] = []
+    first = 0
+    for count in counts:
+        part = slice(first, first := first + count)
+        own = Features(whole.pooled[part], tuple(each[part] for each in whole.layers), whole.shell)
+        rows.append({next(iter(given)): _output([own])} if count else {})
+    return rows
 
 
 def _digest(modality: str, tensors: Mapping[str, Any], weights: bytes) -> bytes:

@@ -19,6 +19,8 @@ from eyespan.target.base import Message, Prompt, TargetInfo
 from eyespan.target.cache import capacity, check_cache, length
 from eyespan.target.capabilities import Capabilities
 from eyespan.target.families import Family
+from eyespan.target.features import of_rows
+from eyespan.target.media import picture_ids_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -56,6 +58,7 @@ class PromptMaker:
         self._info = info
         self._device = capabilities.device
         self._states = capabilities.states
+        self._picture_ids = torch.tensor(sorted(picture_ids_of(model.config)))
         self._embeddings = int(model.get_input_embeddings().weight.shape[0])
 
     def check_text(self, text: str) -> None:
@@ -123,6 +126,41 @@ class PromptMaker:
             padding=_padding(given.get("attention_mask")),
             cache=cache,
         )
+
+    def rows_from_generate(
+        self, input_ids: Tensor, model_kwargs: Mapping[str, Any]
+    ) -> list[Prompt]:
+        """See `HuggingFaceTarget.prompts_from_generate`."""
+        given = {key: value for key, value in model_kwargs.items() if value is not None}
+        self._refuse_unknown(input_ids[:1], given)
+        cache = given.get("cache", given.get("past_key_values"))
+        if cache is not None:
+            self._refuse_static(cache)
+        if cache is not None and length(cache) > 0:
+            raise _not_in_a_batch("a cache of more than one sequence that is filled already")
+        if set(given) & set(self._family.media_inputs):
+            raise _not_in_a_batch("pixels of more than one sequence")
+        shown = given.get("attention_mask")
+        mask = torch.ones_like(input_ids) if shown is None else shown
+        if mask.ndim != 2 or bool((mask.bool().int().diff(dim=-1) < 0).any()):
+            raise _not_in_a_batch("padding that is not at the left of more than one sequence")
+        hidden = (mask == 0).sum(-1).tolist()
+        rows = [input_ids[at : at + 1, skip:] for at, skip in enumerate(hidden)]
+        counts = [int(torch.isin(row, self._picture_ids.to(row.device)).sum()) for row in rows]
+        features = of_rows(given.get(_FEATURES, {}), counts)
+        prompts = []
+        for at, (row, skip) in enumerate(zip(rows, hidden, strict=True)):
+            own: dict[str, Any] = {
+                key: given[key][at : at + 1, skip:]
+                for key in (*self._family.step_inputs, self._family.token_kinds)
+                if key in given
+            }
+            if "position_ids" in given:
+                own["position_ids"] = given["position_ids"][..., at : at + 1, skip:]
+            if features[at]:
+                own[_FEATURES] = features[at]
+            prompts.append(self.from_generate(row, own))
+        return prompts
 
     @property
     def _media_arguments(self) -> tuple[str, ...]:
@@ -201,6 +239,15 @@ class PromptMaker:
     def _put(self, value: Any) -> Any:
         """Tensors go to the device; the model itself casts pixels to its tower's dtype."""
         return value.to(self._device) if isinstance(value, Tensor) else value
+
+
+def _not_in_a_batch(found: str) -> UnsupportedRequest:
+    return UnsupportedRequest(
+        "speculation in generate()",
+        found=found,
+        needed="sequences that can be told apart, padded at the left alone",
+        todo="Stock's own loop answers this call.",
+    )
 
 
 def _padding(mask: Any) -> Tensor | None:

@@ -7,6 +7,7 @@ about to choose from, never on the nodes of a tree that it does not visit.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -225,6 +226,63 @@ def needs_second_answer(processor: Any) -> bool:
             hf_logits.UnbatchedClassifierFreeGuidanceLogitsProcessor,
             hf_logits.ClassifierFreeGuidanceLogitsProcessor,
         ),
+    )
+
+
+_ROW_BY_ROW = (
+    hf_logits.ExponentialDecayLengthPenalty,
+    hf_logits.ForcedBOSTokenLogitsProcessor,
+    hf_logits.ForcedEOSTokenLogitsProcessor,
+    hf_logits.InfNanRemoveLogitsProcessor,
+    hf_logits.LogitNormalization,
+    hf_logits.MinLengthLogitsProcessor,
+    hf_logits.MinNewTokensLengthLogitsProcessor,
+    hf_logits.NoBadWordsLogitsProcessor,
+    hf_logits.NoRepeatNGramLogitsProcessor,
+    hf_logits.RepetitionPenaltyLogitsProcessor,
+    hf_logits.SequenceBiasLogitsProcessor,
+    hf_logits.SuppressTokensAtBeginLogitsProcessor,
+    hf_logits.SuppressTokensLogitsProcessor,
+)
+"""Processors that look at every sequence of a batch alone and keep no state."""
+
+
+def works_row_by_row(processors: Any, criteria: Any) -> bool:
+    """Whether a batch may be shaped and stopped one sequence at a time, each at its own pace: a
+    processor or criterion that is not transformers' own may look across sequences.
+    """
+    return all(type(processor) in _ROW_BY_ROW for processor in processors) and all(
+        type(each) in (hf.MaxLengthCriteria, hf.EosTokenCriteria, hf.StopStringCriteria)
+        for each in criteria
+    )
+
+
+def processors_of_row(processors: Any, row: int) -> Any:
+    """The processors of a batch as one of its sequences needs them."""
+    own = hf.LogitsProcessorList()
+    for processor in processors:
+        ignored = getattr(processor, "prompt_ignore_length", None)
+        if isinstance(ignored, Tensor):  # each sequence's own padding
+            processor = copy.copy(processor)
+            processor.prompt_ignore_length = ignored[row : row + 1]
+        own.append(processor)
+    return own
+
+
+def stacked(sequences: Sequence[Tensor], filler: Any) -> Tensor:
+    """[B, P] ids of sequences [1, P_b], the shorter ones filled up at the right.
+
+    Args:
+        sequences: ids.
+        filler: the padding id as a tensor, or None where all are of one length.
+    """
+    longest = max(ids.shape[1] for ids in sequences)
+    value = 0 if filler is None else int(filler)
+    return torch.cat(
+        [
+            torch.nn.functional.pad(ids, (0, longest - ids.shape[1]), value=value)
+            for ids in sequences
+        ]
     )
 
 

@@ -49,8 +49,8 @@ def call_model(
         capabilities: what `inspect_model` found.
         family: the model's row.
         cache: grows by the fed tokens.
-        input_ids: [1, n].
-        position_ids: [1, n] or [4, 1, n].
+        input_ids: [B, n], B being 1 but for the packs of a batch (`batch.py`).
+        position_ids: [B, n] or [4, B, n].
         mask: None, a 2-D padding mask, a 4-D mask or a mapping of those.
         logits_to_keep: how many last positions get logits, or which.
         hidden: return the states of all layers too.
@@ -161,6 +161,11 @@ def explicit_mask(capabilities: Capabilities, ancestors: Tensor, state: Sequence
     visible = torch.ones(1, 1, len(ancestors), width, dtype=torch.bool, device=ancestors.device)
     visible[..., start : start + size] = ancestors
     visible[..., start + size :] = False
+    return as_the_model_takes(capabilities, visible)
+
+
+def as_the_model_takes(capabilities: Capabilities, visible: Tensor) -> Any:
+    """A bool mask [B, 1, n, kv], true where a token is seen, in the form that the model takes."""
     mask = visible
     if capabilities.attention == "eager":
         least = torch.finfo(capabilities.dtype).min

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -18,7 +18,9 @@ from eyespan.verbs.options import Setup
 from eyespan.verbs.results import Results, as_line
 
 if TYPE_CHECKING:
+    from eyespan.batching import Scheduler, Ticket
     from eyespan.generation import Engine
+    from eyespan.types import Generation
 
 
 @dataclass(slots=True)
@@ -36,6 +38,13 @@ class Tally:
         return self.tokens / self.forwards if self.forwards else 0.0
 
 
+class Line(NamedTuple):
+    """What a picture came to."""
+
+    picture: Path
+    result: Generation | Exception
+
+
 @dataclass(slots=True)
 class Batch:
     """A run over pictures.
@@ -44,11 +53,13 @@ class Batch:
         setup: the engine to load.
         prompt: what to ask about each picture.
         asked: further options of `Engine.generate`.
+        rows: answers written at once; they are the same for any number.
     """
 
     setup: Setup
     prompt: str
     asked: dict[str, Any]
+    rows: int = 1
     tally: Tally = field(default_factory=Tally)
 
     def run(self, pattern: str, out: Path | None, trace: Path | None) -> int:
@@ -105,32 +116,53 @@ class Batch:
         }
 
     def _answer_all(self, engine: Engine, todo: list[Path], results: Results | None) -> bool:
-        """Answer one picture after the other; whether the user stopped it."""
+        """Answer all pictures, lines in their order; whether the user stopped it."""
+        from eyespan.batching import Scheduler
+
+        lines: dict[int, Line] = {}  # answered before an earlier picture was
+        left, written = iter(enumerate(todo)), 0
         try:
-            with self._progress(len(todo)) as advance:
-                for picture in todo:
-                    line = self._answer(engine, picture)
-                    if results:
-                        results.write(line)
-                    else:
-                        sys.stdout.write(as_line(line))
-                        sys.stdout.flush()
-                    advance()
+            with self._progress(len(todo)) as advance, Scheduler(engine, max_rows=self.rows) as run:
+                while written < len(todo):
+                    while run.has_free_row and (one := next(left, None)) is not None:
+                        self._submit(run, *one, lines)
+                    run.step()
+                    while written in lines:
+                        line = self._checked(lines.pop(written))
+                        written += 1
+                        if results:
+                            results.write(line)
+                        else:
+                            sys.stdout.write(as_line(line))
+                            sys.stdout.flush()
+                        advance()
         except KeyboardInterrupt:
             return True
         return False
 
-    def _answer(self, engine: Engine, picture: Path) -> dict[str, Any]:
+    def _submit(self, run: Scheduler, at: int, picture: Path, lines: dict[int, Line]) -> None:
+        """Let a picture wait for its answer, which goes to `lines`."""
+
+        def store(ticket: Ticket) -> None:
+            lines[at] = Line(picture, ticket.error or ticket.generation)
+
+        try:
+            run.submit(self.prompt, [picture], on_end=store, **self.asked)
+        except EyespanError as error:
+            lines[at] = Line(picture, error)
+
+    def _checked(self, line: Line) -> dict[str, Any]:
         """One picture's line. A fault of the picture is its answer; a wrong option is not, nor is a
         full disk.
         """
-        try:
-            result = engine.generate(self.prompt, [picture], **self.asked)
-        except (ConfigError, OutputError):
-            raise
-        except EyespanError as error:
+        picture, result = line
+        if isinstance(result, Exception):
+            if isinstance(result, (ConfigError, OutputError)) or not isinstance(
+                result, EyespanError
+            ):
+                raise result
             self.tally.failed += 1
-            return {"type": "error", "image": name_of(picture), "error": str(error)}
+            return {"type": "error", "image": name_of(picture), "error": str(result)}
         self.tally.answered += 1
         self.tally.tokens += len(result.token_ids)
         self.tally.forwards += result.forwards

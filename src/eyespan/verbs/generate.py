@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from eyespan.generation import Engine
     from eyespan.types import Generation
 
+MAX_ROWS = 256
 PAIRS = 3
 """Rounds of the paired clock behind `--show-drafts`."""
 
@@ -58,6 +59,16 @@ def generate(
             help="With --images: where the lines go. Run the same command again to resume.",
         ),
     ] = None,
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch",
+            metavar="N",
+            min=1,
+            max=MAX_ROWS,
+            help="With --images: answers written at once; they are the same for any N.",
+        ),
+    ] = 1,
     model: options.ModelOption = "demo",
     drafter: options.DrafterOption = "recap",
     max_new_tokens: options.TokensOption = 256,
@@ -108,14 +119,14 @@ def generate(
         choice=choice,
         strict=strict,
     )
-    _check_combination(image or [], images, out, show_drafts)
+    _check_combination(image or [], images, out, show_drafts, batch)
     _check_files(image or [], out, trace)
     check_writable(trace, "trace file")
     check_writable(out, "result file")
     asked: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or [], "scope": scope}
     asked |= chosen
     if images is not None:
-        raise typer.Exit(Batch(wanted, prompt, asked).run(images, out, trace))
+        raise typer.Exit(Batch(wanted, prompt, asked, batch).run(images, out, trace))
     engine = wanted.load()
     asked["trace"] = trace
     if show_drafts:
@@ -133,7 +144,7 @@ def generate(
 
 
 def _check_combination(
-    image: Sequence[Path], images: str | None, out: Path | None, show_drafts: bool
+    image: Sequence[Path], images: str | None, out: Path | None, show_drafts: bool, batch: int
 ) -> None:
     """Refuse options that contradict each other."""
     folders = [path for path in image if os.path.isdir(path)]
@@ -141,6 +152,7 @@ def _check_combination(
         (bool(folders), "--image with a folder", "Use --images for a folder."),
         (bool(image) and images is not None, "--image with --images", "Use one of them."),
         (out is not None and images is None, "--out without --images", "Redirect stdout instead."),
+        (batch > 1 and images is None, "--batch without --images", "Leave it out."),
         (show_drafts and images is not None, "--show-drafts with --images", "Leave one out."),
     )
     for found, what, todo in clash:
