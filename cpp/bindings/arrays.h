@@ -27,6 +27,8 @@ template <class T>
 using OutMatrix = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
 
 using Ints = Vector<std::int32_t>;
+using Floats = Vector<float>;
+using Bytes = Vector<std::uint8_t>;
 using IntRows = Matrix<std::int32_t>;
 using FloatRows = Matrix<float>;
 

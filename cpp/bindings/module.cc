@@ -299,6 +299,14 @@ void bind_suffix(nb::module_& m) {
       .def_prop_ro("nbytes", &SuffixAutomaton::bytes, "Bytes allocated.")
       .def("append", &SuffixAutomaton::append, "token"_a, "Appends one text token.")
       .def("clear", &SuffixAutomaton::clear, "Forgets the text.")
+      .def("text",
+           [](const SuffixAutomaton& self) {
+             const auto kept = self.text();
+             std::vector<std::int32_t> symbols(kept.begin(), kept.end());
+             for (std::int32_t& symbol : symbols) symbol = std::max(symbol, -1);
+             return numpy(std::move(symbols));
+           },
+           "[n] the kept text, -1 for a barrier. Appended anew it gives the same automaton.")
       .def("barrier", &SuffixAutomaton::barrier, "No match or continuation crosses this place.")
       .def("extend",
            [](SuffixAutomaton& self, const Ints& tokens, const TokenSet& media) {

@@ -81,6 +81,21 @@ void bind_text_drafts(nb::module_& m) {
            },
            "window"_a, "How often a window was counted, squeezes taken off; 0 for none.")
       .def("clear", &WindowTrie::clear, "Forgets all windows.")
+      .def("export_nodes",
+           [](const WindowTrie& self) {
+             WindowTrie::Listing nodes = self.list();
+             return std::tuple(numpy(std::move(nodes.tokens)), numpy(std::move(nodes.parents)),
+                               numpy(std::move(nodes.counts)), numpy(std::move(nodes.touched)));
+           },
+           "(tokens, parents, counts, touched), each [n]: every node, parents first, -1 above the\n"
+           "first tokens.")
+      .def("import_nodes",
+           [](WindowTrie& self, const Ints& tokens, const Ints& parents, const Floats& counts,
+              const Bytes& touched) {
+             self.restore(span(tokens), span(parents), span(counts), span(touched));
+           },
+           "tokens"_a, "parents"_a, "counts"_a, "touched"_a,
+           "Replaces the content by exported nodes, or raises ValueError and changes nothing.")
       .def("check_integrity", &WindowTrie::check_integrity, "The first broken rule, or ''.");
 
   nb::class_<LookaheadRules>(m, "LookaheadRules", "Rules of a Lookahead draft; immutable.")

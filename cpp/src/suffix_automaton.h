@@ -100,6 +100,9 @@ class SuffixAutomaton {
   }
 
   std::size_t size() const noexcept { return text_.size(); }
+  /// The kept text, barriers as negative symbols. Appending it anew, barrier() for each of those,
+  /// gives the same automaton: states, edges and their order follow from the text alone.
+  std::span<const std::int32_t> text() const noexcept { return text_; }
   std::int32_t count_depth() const noexcept { return count_depth_; }
   std::size_t max_tokens() const noexcept { return max_tokens_; }
   std::size_t bytes() const noexcept;

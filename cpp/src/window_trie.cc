@@ -91,6 +91,56 @@ void WindowTrie::squeeze(bool all) {
   } while (all && size() > max_nodes_ / 2);
 }
 
+WindowTrie::Listing WindowTrie::list() const {
+  Listing listing;
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    listing.tokens.push_back(node.token);
+    listing.parents.push_back(node.parent - 1);
+    listing.counts.push_back(node.count);
+    listing.touched.push_back(node.touched ? 1 : 0);
+  }
+  return listing;
+}
+
+// Adding nodes in their order gives the same lists of children; only what can be wrong in a file is
+// looked at before, the rest is check_integrity()'s.
+void WindowTrie::restore(std::span<const std::int32_t> tokens,
+                         std::span<const std::int32_t> parents, std::span<const float> counts,
+                         std::span<const std::uint8_t> touched) {
+  const std::size_t size = tokens.size();
+  if (parents.size() != size || counts.size() != size || touched.size() != size) {
+    throw std::invalid_argument("listed nodes differ in number");
+  }
+  if (size > max_nodes_) throw std::invalid_argument("more nodes than max_nodes");
+  WindowTrie fresh(depth_, max_nodes_, limits_);
+  std::vector<std::int32_t> tries(size + 1, kTop);
+  for (std::size_t i = 0; i < size; ++i) {
+    require_token(tokens[i]);
+    if (parents[i] < kNone || parents[i] >= static_cast<std::int32_t>(i)) {
+      throw std::invalid_argument("a parent does not come before its child");
+    }
+    const std::int32_t parent = parents[i] + 1;
+    if (fresh.find(parent, tokens[i]) != kNone) throw std::invalid_argument("a node is listed twice");
+    const std::int32_t node = fresh.add_node(parent, tokens[i]);
+    if (!(counts[i] >= 0.0f && counts[i] <= kMostCount)) {
+      throw std::invalid_argument("a count is no number that windows can have");
+    }
+    fresh.nodes_[node].count = counts[i];
+    if (parent == kTop) {
+      tries[node] = node;
+      fresh.nodes_[node].touched = touched[i] != 0;
+      if (touched[i] != 0) ++fresh.touched_;
+    } else {
+      tries[node] = tries[parent];
+      ++fresh.nodes_[tries[node]].below;
+    }
+  }
+  const std::string broken = fresh.check_integrity();
+  if (!broken.empty()) throw std::invalid_argument(broken);
+  *this = std::move(fresh);
+}
+
 std::int32_t WindowTrie::add_node(std::int32_t parent, std::int32_t token) {
   if ((nodes_.size() + 1) * 2 > slots_.size()) grow_slots();
   const auto node = static_cast<std::int32_t>(nodes_.size());

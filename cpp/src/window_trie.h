@@ -47,6 +47,18 @@ class WindowTrie {
   /// Forgets all windows.
   void clear();
 
+  /// Every node besides the top, parents first: its token, its parent's place in the list (kNone
+  /// for a trie's first token), its count; of a first token whether it was touched, else 0.
+  struct Listing {
+    std::vector<std::int32_t> tokens, parents;
+    std::vector<float> counts;
+    std::vector<std::uint8_t> touched;
+  };
+  Listing list() const;
+  /// Replaces the content by listed nodes, or throws std::invalid_argument and changes nothing.
+  void restore(std::span<const std::int32_t> tokens, std::span<const std::int32_t> parents,
+               std::span<const float> counts, std::span<const std::uint8_t> touched);
+
   /// The trie of a first token, or kNone.
   std::int32_t trie(std::int32_t token) const noexcept { return find(0, token); }
   /// The child of a node, or kNone; nothing follows kNone.

@@ -39,6 +39,50 @@ void random_growth_keeps_every_rule() {
   }
 }
 
+void listed_nodes_make_the_same_trie() {
+  std::mt19937 random(2);
+  const TrieLimits limits{.trie_nodes = 10, .touched_tries = 5};
+  WindowTrie trie(4, 200, limits);
+  for (int i = 0; i < 60; ++i) {
+    Ids text(random() % 9);
+    for (auto& token : text) token = static_cast<std::int32_t>(random() % 10);
+    trie.add_windows(text, text.size(), kMedia, kNone);
+  }
+  const auto nodes = trie.list();
+  WindowTrie other(4, 200, limits);
+  other.add_windows(Ids{7, 8}, 1, kNone, kNone);
+  other.restore(nodes.tokens, nodes.parents, nodes.counts, nodes.touched);
+  const auto again = other.list();
+  CHECK(again.tokens == nodes.tokens && again.parents == nodes.parents);
+  CHECK(again.counts == nodes.counts && again.touched == nodes.touched);
+  trie.end_request();
+  other.end_request();
+  CHECK(other.list().tokens == trie.list().tokens && other.list().counts == trie.list().counts);
+}
+
+void listed_nodes_that_are_no_trie_change_nothing() {
+  WindowTrie trie(2, 99);
+  trie.add_windows(Ids{1, 2, 3}, 1, kNone, kNone);
+  const auto refused = [&](Ids tokens, Ids parents, std::vector<float> counts) {
+    const std::vector<std::uint8_t> touched(tokens.size(), 0);
+    bool threw = false;
+    try {
+      trie.restore(tokens, parents, counts, touched);
+    } catch (const std::invalid_argument&) {
+      threw = true;
+    }
+    return threw && trie.size() == 3 && trie.check_integrity().empty();
+  };
+  CHECK(refused({1}, {-1}, {0}));                          // a trie without nodes
+  CHECK(refused({1, 2}, {-1, 1}, {0, 1}));                 // its own parent
+  CHECK(refused({1, 2, 2}, {-1, 0, 0}, {0, 1, 1}));        // twice
+  CHECK(refused({1, 2, 3}, {-1, 0, 1}, {0, 1, 2}));        // counts more than its parent
+  CHECK(refused({1, 2, 3, 4}, {-1, 0, 1, 2}, {0, 1, 1, 1}));  // too long
+  CHECK(refused({1, 2}, {-1, 0}, {0, 1e9f}));
+  CHECK(refused({1, -2}, {-1, 0}, {0, 1}));
+  CHECK(refused({1, 2}, {-1, 0}, {0}));
+}
+
 void a_squeeze_drops_what_was_seen_once() {
   WindowTrie trie(2, 99, TrieLimits{.trie_nodes = 2, .touched_tries = 1});
   for (int i = 0; i < 3; ++i) trie.add_windows(Ids{1, 2, 3}, 1, kNone, kNone);
@@ -73,6 +117,8 @@ void wrong_calls_are_refused() {
 int main() {
   windows_hold_no_media_and_no_end();
   random_growth_keeps_every_rule();
+  listed_nodes_make_the_same_trie();
+  listed_nodes_that_are_no_trie_change_nothing();
   a_squeeze_drops_what_was_seen_once();
   a_draft_reads_both_tries_as_one();
   wrong_calls_are_refused();

@@ -236,6 +236,9 @@ class SuffixAutomaton:
     def clear(self) -> None:
         """Forgets the text."""
 
+    def text(self) -> NDArray[numpy.int32]:
+        """[n] the kept text, -1 for a barrier. Appended anew it gives the same automaton."""
+
     def barrier(self) -> None:
         """No match or continuation crosses this place."""
 
@@ -349,6 +352,24 @@ class WindowTrie:
 
     def clear(self) -> None:
         """Forgets all windows."""
+
+    def export_nodes(
+        self,
+    ) -> tuple[
+        NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.float32], NDArray[numpy.uint8]
+    ]:
+        """(tokens, parents, counts, touched), each [n]: every node, parents first, -1 above the
+        first tokens.
+        """
+
+    def import_nodes(
+        self,
+        tokens: NDArray[numpy.int32],
+        parents: NDArray[numpy.int32],
+        counts: NDArray[numpy.float32],
+        touched: NDArray[numpy.uint8],
+    ) -> None:
+        """Replaces the content by exported nodes, or raises ValueError and changes nothing."""
 
     def check_integrity(self) -> str:
         """The first broken rule, or ''."""

@@ -22,12 +22,10 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from eyespan._core import RowMap
 from eyespan.errors import InputError, OutputError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-ROWS_KIND = "row memory"
 LARGEST_MANIFEST = 1 << 20
 
 Tensors = Mapping[str, npt.NDArray[Any]]
@@ -86,31 +84,37 @@ def write_artifact(
         ) from error
 
 
-def read_artifact(path: str | os.PathLike[str], *, kind: str) -> Artifact:
+def read_artifact(
+    path: str | os.PathLike[str], *, kind: str, most_bytes: int | None = None
+) -> Artifact:
     """Read an artifact and check that it is whole.
 
     Args:
         path: its folder.
         kind: what it must be.
+        most_bytes: largest tensor file that is read.
 
     Raises:
-        InputError: no artifact, one of another kind or format, or a damaged one.
+        InputError: no artifact, one of another kind or format, a damaged one or one too large.
     """
     folder = Path(path)
     manifest = _read_manifest(folder, kind)
     name, digest = manifest.get("file"), manifest.get("sha256")
     if not isinstance(name, str) or Path(name).name != name:
-        raise _unusable(folder, kind, "a manifest that names no tensor file beside it")
+        raise unusable(folder, kind, "a manifest that names no tensor file beside it")
     try:
+        size = (folder / name).stat().st_size
+        if most_bytes is not None and size > most_bytes:
+            raise unusable(folder, kind, f"{size:,} bytes of tensors, more than {most_bytes:,}")
         blob = (folder / name).read_bytes()
     except OSError as error:
-        raise _unusable(folder, kind, f"no readable tensor file ({error})") from error
+        raise unusable(folder, kind, f"no readable tensor file ({error})") from error
     if hashlib.sha256(blob).hexdigest() != digest:
-        raise _unusable(folder, kind, f"'{name}' with another content than when it was saved")
+        raise unusable(folder, kind, f"'{name}' with another content than when it was saved")
     try:
         tensors = load(blob)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise _unusable(folder, kind, f"'{name}' is not safetensors ({error})") from error
+        raise unusable(folder, kind, f"'{name}' is not safetensors ({error})") from error
     return Artifact(manifest["about"], tensors)
 
 
@@ -128,63 +132,18 @@ def read_about(path: str | os.PathLike[str], *, kind: str) -> Mapping[str, Any]:
     return about
 
 
-def write_rows(path: str | os.PathLike[str], rows: RowMap, *, vocab_size: int) -> None:
-    """Write a prediction memory.
-
-    Args:
-        path: its folder; made when missing.
-        rows: the map to save.
-        vocab_size: ids of the target that the rows came from.
-
-    Raises:
-        OutputError: the folder cannot be written.
-    """
-    keys, ids, probs, confidences = rows.export_rows()
-    write_artifact(
-        path,
-        kind=ROWS_KIND,
-        about={"order": rows.order, "rows": len(rows), "vocab_size": vocab_size},
-        tensors={"keys": keys, "ids": ids, "probs": probs, "confidences": confidences},
-    )
-
-
-def read_rows(path: str | os.PathLike[str], rows: RowMap, *, vocab_size: int) -> None:
-    """Replace the content of a map by a saved one.
-
-    Args:
-        path: its folder.
-        rows: an empty map; more rows than it holds lose the least recently written ones.
-        vocab_size: ids of the target that will read the rows.
-
-    Raises:
-        InputError: damaged, or of another vocabulary or order; `rows` is then as it was.
-    """
-    saved = read_artifact(path, kind=ROWS_KIND)
-    expected = {"order": rows.order, "vocab_size": vocab_size}
-    try:
-        for name, needed in expected.items():
-            if saved.about.get(name) != needed:
-                raise ValueError(f"{name} is {saved.about.get(name)!r}, not {needed}")
-        tensors = saved.tensors
-        if tensors["ids"].max(initial=0) >= vocab_size:
-            raise ValueError("a row holds ids past the vocabulary")
-        rows.import_rows(tensors["keys"], tensors["ids"], tensors["probs"], tensors["confidences"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise _unusable(Path(path), ROWS_KIND, str(error)) from error
-
-
 def _read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     file = folder / MANIFEST
     try:
         if file.stat().st_size > LARGEST_MANIFEST:
-            raise _unusable(folder, kind, f"a {MANIFEST} of more than {LARGEST_MANIFEST} bytes")
+            raise unusable(folder, kind, f"a {MANIFEST} of more than {LARGEST_MANIFEST} bytes")
         manifest = json.loads(file.read_text("utf-8"))
     except InputError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise _unusable(folder, kind, f"no readable {MANIFEST} ({error})") from error
+        raise unusable(folder, kind, f"no readable {MANIFEST} ({error})") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("about"), dict):
-        raise _unusable(folder, kind, f"a {MANIFEST} of another shape")
+        raise unusable(folder, kind, f"a {MANIFEST} of another shape")
     if manifest.get("format") != FORMAT or manifest.get("kind") != kind:
         raise InputError(
             f"reading a {kind} from '{folder}'",
@@ -195,7 +154,8 @@ def _read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     return manifest
 
 
-def _unusable(folder: Path, kind: str, found: str) -> InputError:
+def unusable(folder: str | os.PathLike[str], kind: str, found: str) -> InputError:
+    """The error for an artifact that cannot be used, with nothing changed by the attempt."""
     return InputError(
         f"reading a {kind} from '{folder}'",
         found=found,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
@@ -18,15 +19,17 @@ from eyespan.chat_session import Chat
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
 from eyespan.drafters import SHIPPED, make_drafter
-from eyespan.drafters.base import Bound, Drafter
+from eyespan.drafters.base import Bound, Drafter, KnowsTasks
 from eyespan.engine import Decoder
 from eyespan.errors import BatchError, ConfigError, ContextError, InputError
 from eyespan.grammar import Grammars, check_format
 from eyespan.policy import Policy
 from eyespan.sampling import Sampling
+from eyespan.saved_memory import load_memory, save_memory
 from eyespan.stream import Stream
 from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.target.base import Message, Prompt
+from eyespan.target.identity import identity_of
 from eyespan.target.images import Picture, open_pictures
 from eyespan.target.loading import DEMO, load_target
 from eyespan.target.probe import self_test
@@ -329,6 +332,44 @@ class Engine:
         """Forget what the drafter shares between requests."""
         with self.lock:
             self.drafter.reset()
+
+    def new_task(self) -> None:
+        """A task boundary, for drafters whose memory ends with a task."""
+        with self.lock:
+            if isinstance(self.drafter, KnowsTasks):
+                self.drafter.new_task()
+
+    def save_memory(self, path: str | os.PathLike[str], scope: str | None = None) -> None:
+        """Write what the drafter remembers of one memory scope, as a folder of safetensors and
+        JSON. A memory that is there already is replaced, all or nothing.
+
+        Args:
+            path: the memory's folder.
+            scope: which scope; None is the engine's own.
+
+        Raises:
+            UnsupportedRequest: the drafter keeps nothing between requests.
+            InputError: the scope holds nothing yet, or the folder holds something else.
+            OutputError: the folder cannot be written.
+        """
+        _check_scope(scope)
+        with self.lock:
+            save_memory(path, self.drafter, scope, identity_of(self.target))
+
+    def load_memory(self, path: str | os.PathLike[str], scope: str | None = None) -> None:
+        """Replace what the drafter remembers of one memory scope by a saved memory.
+
+        Args:
+            path: the memory's folder.
+            scope: where it goes; None is the engine's own scope.
+
+        Raises:
+            UnsupportedRequest: the drafter keeps nothing between requests.
+            InputError: damaged, too large, of another target or other settings; nothing is lost.
+        """
+        _check_scope(scope)
+        with self.lock:
+            load_memory(path, self.drafter, scope, identity_of(self.target))
 
     def _request(self, inputs: Prompt, max_new_tokens: int, scope: str | None) -> Request:
         info, length = self.target.info, len(inputs.ids)

@@ -32,6 +32,11 @@ class Scopes(Generic[Store]):
             self._stores.popitem(last=False)
         return self._stores[scope]
 
+    def put(self, scope: str | None, store: Store) -> None:
+        """Make a store the scope's, the most recently used; open sessions keep the one before."""
+        self._stores[scope] = store
+        self.open(scope)
+
     def get(self, scope: str | None) -> Store | None:
         """The scope's store as it is, or None."""
         return self._stores.get(scope)

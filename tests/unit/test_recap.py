@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from eyespan._core import pack
 from eyespan.drafters import make_drafter
 from eyespan.drafters.recap import INDEXED_ROWS, Recap, RecapConfig, RootFallback
-from eyespan.errors import ConfigError, InputError
+from eyespan.errors import ConfigError
 from eyespan.types import DraftTree, Ints, PackedTree, Prefill, Request, Step, TargetOut, Verdict
 
 VOCAB = 40
@@ -230,82 +229,6 @@ def test_contexts_start_empty_unless_a_conversation_goes_on(conversation: bool) 
     assert not knows([1, 30, 9]), "another prompt"
     verify(begin(drafter, [1, 30, 2]), ints([1, 30, 2, 3]), DraftTree.empty())
     assert not knows([1, 30, 2, 7, 30]), "new media"
-
-
-# Saved memories
-
-
-def saved(tmp_path: Path) -> tuple[Recap, Path]:
-    drafter = Recap(vocab_size=VOCAB)
-    begin(drafter, list(range(25)), scope="a")
-    drafter.save(tmp_path / "memory", scope="a")
-    return drafter, tmp_path / "memory"
-
-
-def proposal(drafter: Recap, scope: str) -> list[int]:
-    tokens: list[int] = begin(drafter, [28], scope=scope).propose(ints([28, 3]), 63).tokens.tolist()
-    return tokens
-
-
-def test_a_saved_memory_comes_back(tmp_path: Path) -> None:
-    drafter, folder = saved(tmp_path)
-    other = Recap(vocab_size=VOCAB)
-    other.load(folder, scope="b")
-    assert proposal(other, "b") == proposal(drafter, "a") != []
-    drafter.save(folder, scope="a")  # again, over the old one
-    assert len(list(folder.glob("*.safetensors"))) == 1
-    other.load(folder)
-    assert other.is_warm(None)
-
-
-def spoil_tensors(folder: Path) -> None:
-    file = next(folder.glob("*.safetensors"))
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(bytes(content))
-
-
-def edit_manifest(folder: Path, **changes: object) -> None:
-    file = folder / "manifest.json"
-    manifest = json.loads(file.read_text())
-    manifest.update(changes)
-    file.write_text(json.dumps(manifest))
-
-
-@pytest.mark.parametrize(
-    ("damage", "found"),
-    [
-        (spoil_tensors, "another content"),
-        (lambda f: next(f.glob("*.safetensors")).unlink(), "no readable tensor file"),
-        (lambda f: (f / "manifest.json").unlink(), "no readable manifest.json"),
-        (lambda f: (f / "manifest.json").write_text("[1]"), "another shape"),
-        (lambda f: (f / "manifest.json").write_text("{"), "no readable manifest.json"),
-        (lambda f: (f / "manifest.json").write_text(" " * (2 << 20)), "more than"),
-        (lambda f: edit_manifest(f, format=99), "format 99"),
-        (lambda f: edit_manifest(f, kind="drafter"), "'drafter'"),
-        (lambda f: edit_manifest(f, file="../x.safetensors"), "beside it"),
-        (lambda f: edit_manifest(f, about={"order": 1, "vocab_size": 7}), "vocab_size is 7"),
-    ],
-)
-def test_a_damaged_memory_is_refused_and_nothing_is_lost(
-    damage: Any, found: str, tmp_path: Path
-) -> None:
-    drafter, folder = saved(tmp_path)
-    before = proposal(drafter, "a")
-    damage(folder)
-    with pytest.raises(InputError, match=found) as refused:
-        drafter.load(folder, scope="a")
-    assert refused.value.needed
-    assert refused.value.todo
-    assert proposal(drafter, "a") == before
-
-
-def test_a_memory_of_another_target_or_scope_is_refused(tmp_path: Path) -> None:
-    drafter, folder = saved(tmp_path)
-    with pytest.raises(InputError, match="vocab_size is 40, not 39"):
-        Recap(vocab_size=39).load(folder)
-    with pytest.raises(InputError, match="no such scope"):
-        drafter.save(tmp_path / "b", scope="b")
 
 
 # Root fallbacks

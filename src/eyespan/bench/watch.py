@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
-from eyespan.drafters.base import Ask, Drafter, Session
+from eyespan.drafters.base import Ask, Drafter, KnowsTasks, Session
 from eyespan.types import DraftTree, Prefill, Request
 
 
@@ -16,15 +16,6 @@ class Weighs(Protocol):
 
     def state_bytes(self) -> int:
         """Bytes of host memory."""
-        ...
-
-
-@runtime_checkable
-class KnowsTasks(Protocol):
-    """Drafters whose memory may end with a task."""
-
-    def new_task(self) -> None:
-        """A task boundary."""
         ...
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+from eyespan.memory import Memory
 from eyespan.types import DraftTree, Ints, Needs, Prefill, Request, Step, TargetOut
 
 if TYPE_CHECKING:
@@ -72,6 +73,33 @@ class Drafter(Protocol):
 
     def reset(self) -> None:
         """Forget everything shared between requests."""
+        ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A drafter whose memory of a scope can go to a file and come back (`saved_memory.py`)."""
+
+    def export_memory(self, scope: str | None) -> Memory | None:
+        """What it remembers of a scope; None for nothing."""
+        ...
+
+    def import_memory(self, scope: str | None, memory: Memory) -> None:
+        """Replace what it remembers of a scope; it then drafts as the drafter that exported it.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is not what this drafter exports under its settings;
+                nothing has changed.
+        """
+        ...
+
+
+@runtime_checkable
+class KnowsTasks(Protocol):
+    """A drafter whose memory may end with a task."""
+
+    def new_task(self) -> None:
+        """A task boundary."""
         ...
 
 

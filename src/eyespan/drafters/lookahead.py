@@ -28,8 +28,12 @@ import numpy as np
 from eyespan import _core
 from eyespan.config import check_whole, config_of, refuse
 from eyespan.drafters.base import Ask, Session
+from eyespan.memory import Memory, check_memory, ids_of
 from eyespan.scopes import Scopes
 from eyespan.types import MAX_PACK, DraftTree, Ints, Needs, Prefill, Request, Step
+
+_MEMORY = "windows of lookahead"
+_NODES = ("tokens", "parents", "counts", "touched")
 
 OUTPUT_WEIGHT = 1e-4
 """An answer's count next to a prompt's: enough to break ties, not to outweigh one."""
@@ -105,15 +109,7 @@ class Lookahead:
         self.rules = _core.LookaheadRules(
             nodes=config.decoding_length, depth=config.branch_length, output_weight=OUTPUT_WEIGHT
         )
-        self._answers = Scopes(
-            lambda: _core.WindowTrie(
-                depth=config.branch_length,
-                max_nodes=config.max_nodes,
-                trie_nodes=config.trie_nodes,
-                touched_tries=config.touched_tries,
-            ),
-            config.max_scopes,
-        )
+        self._answers = Scopes(self._new_answers, config.max_scopes)
 
     def begin(self, request: Request, prefill: Prefill) -> Session:
         """Open a session and store the prompt's windows."""
@@ -130,6 +126,41 @@ class Lookahead:
     def is_warm(self, scope: str | None) -> bool:
         """Whether answers of this scope are remembered."""
         return bool(self._answers.get(scope))
+
+    def export_memory(self, scope: str | None) -> Memory | None:
+        """The counted windows of a scope."""
+        answers = self._answers.get(scope)
+        if not answers:
+            return None
+        nodes: tuple[Any, ...] = answers.export_nodes()
+        return Memory(_MEMORY, self._settings, dict(zip(_NODES, nodes, strict=True)))
+
+    def import_memory(self, scope: str | None, memory: Memory) -> None:
+        """Replace the windows of a scope.
+
+        Raises:
+            ValueError, KeyError, TypeError: no windows of this vocabulary and length, or more than
+                `max_nodes`; the memory is then as it was.
+        """
+        check_memory(memory, _MEMORY, self._settings)
+        tokens = ids_of(memory, "tokens", 0, self.vocab_size)
+        ids_of(memory, "parents", -1, len(tokens))
+        answers = self._new_answers()
+        answers.import_nodes(*(memory.tensors[name] for name in _NODES))
+        self._answers.put(scope, answers)
+
+    @property
+    def _settings(self) -> dict[str, int]:
+        return {"branch_length": self.config.branch_length}
+
+    def _new_answers(self) -> _core.WindowTrie:
+        config = self.config
+        return _core.WindowTrie(
+            depth=config.branch_length,
+            max_nodes=config.max_nodes,
+            trie_nodes=config.trie_nodes,
+            touched_tries=config.touched_tries,
+        )
 
     def reset(self) -> None:
         """Forget the answers of every scope, sessions that are still open included."""

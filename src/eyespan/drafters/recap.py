@@ -11,7 +11,6 @@ Sections, equations and appendices are the paper's.
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -20,9 +19,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 
 from eyespan import _core
-from eyespan.artifacts import read_rows, write_rows
 from eyespan.drafters.base import Ask, Session
-from eyespan.errors import ConfigError, InputError, unknown_name
+from eyespan.errors import ConfigError, unknown_name
+from eyespan.memory import Memory, check_memory, rows_in, rows_out
 from eyespan.types import (
     MAX_PACK,
     ROW_SIZE,
@@ -50,6 +49,7 @@ PRIORS: dict[str, tuple[float, float, float]] = {
     "sharp": (0.85, 0.10, 0.05),
 }
 ORIGINS = ("recap", "suffix")
+_MEMORY = "rows of recap"
 INDEXED_ROWS = 2048
 """Rows a root fallback may search (appendix H)."""
 
@@ -81,7 +81,8 @@ class RecapConfig:
             (appendix D).
         max_scopes: most memory scopes kept; the least recently used is forgotten.
         conversation: whether C and G live on when a request's prompt continues the last one of its
-            scope by text alone. The paper starts them empty.
+            conversation (of its scope, where requests name none) by text alone. The paper starts
+            them empty.
         root_fallback: what stands in when no map answers at the root (appendix H): nothing, the
             latest row, or up to three rows with similar predecessor states.
     """
@@ -230,7 +231,7 @@ class Recap:
         self.fixed_budget = self.config.budget
         self.extra_nodes = self.config.extra_nodes
         self._scopes: OrderedDict[str | None, _core.RowMap] = OrderedDict()
-        self._last: OrderedDict[str | None, _Contexts] = OrderedDict()
+        self._last: OrderedDict[tuple[str | None, str | None], _Contexts] = OrderedDict()
 
     def begin(self, request: Request, prefill: Prefill) -> Session:
         """Open a session: the prompt's rows seed U, its text enters the suffix automaton."""
@@ -267,30 +268,24 @@ class Recap:
         if self.config.persist == "task":
             self.reset()
 
-    def save(self, path: str | os.PathLike[str], scope: str | None = None) -> None:
-        """Write U of one scope as safetensors and JSON.
+    def export_memory(self, scope: str | None) -> Memory | None:
+        """U of a scope; `persist="request"` keeps none."""
+        if not self.is_warm(scope):
+            return None
+        return Memory(_MEMORY, {}, rows_out(self._scopes[scope], "u"))
+
+    def import_memory(self, scope: str | None, memory: Memory) -> None:
+        """Replace U of a scope.
 
         Raises:
-            InputError: the scope has no memory.
-            OutputError: the folder cannot be written.
+            ValueError, KeyError, TypeError: no rows of this vocabulary, or nothing outlives a
+                request; the memory is then as it was.
         """
-        if scope not in self._scopes:
-            raise InputError(
-                f"saving the memory of scope {scope!r}",
-                found="no such scope",
-                needed="a scope that has served a request under this drafter is needed",
-                todo="Run a request first; persist='request' keeps nothing to save.",
-            )
-        write_rows(path, self._scopes[scope], vocab_size=self.vocab_size)
-
-    def load(self, path: str | os.PathLike[str], scope: str | None = None) -> None:
-        """Replace U of one scope by a saved one.
-
-        Raises:
-            InputError: damaged, or of another vocabulary; the memory is then as it was.
-        """
+        check_memory(memory, _MEMORY, {})
+        if self.config.persist == "request":
+            raise ValueError("under persist='request' no memory outlives a request")
         u = self._new_map(1)
-        read_rows(path, u, vocab_size=self.vocab_size)
+        rows_in(memory, "u", u, self.vocab_size)
         self._keep(scope, u)
 
     def _maps(
@@ -303,7 +298,8 @@ class Recap:
         else:
             u = self._scopes[scope] if scope in self._scopes else self._new_map(1)
             self._keep(scope, u)
-        earlier = self._last.get(scope)
+        turn = (scope, request.conversation)
+        earlier = self._last.get(turn)
         if earlier is None or not _continues(request, earlier.prompt):
             orders = self.config.orders.count("+")
             c = self._new_map(2) if orders >= 1 else None
@@ -311,8 +307,8 @@ class Recap:
         else:
             _, c, g = earlier
         if self.config.conversation:
-            self._last[scope] = _Contexts(request.prompt_ids, c, g)
-            self._last.move_to_end(scope)
+            self._last[turn] = _Contexts(request.prompt_ids, c, g)
+            self._last.move_to_end(turn)
             while len(self._last) > self.config.max_scopes:
                 self._last.popitem(last=False)
         return u, c, g
@@ -329,7 +325,8 @@ class Recap:
         self._scopes.move_to_end(scope)
         while len(self._scopes) > self.config.max_scopes:
             forgotten, _ = self._scopes.popitem(last=False)
-            self._last.pop(forgotten, None)
+            for turn in [turn for turn in self._last if turn[0] == forgotten]:
+                del self._last[turn]
 
 
 _FIELDS = tuple(field.name for field in fields(RecapConfig))

@@ -24,7 +24,8 @@ from eyespan import _core
 from eyespan.config import check_choice, check_whole, config_of, refuse
 from eyespan.corpus import read_corpus
 from eyespan.drafters import make_drafter
-from eyespan.drafters.base import Ask, Bound, Gate, Session
+from eyespan.drafters.base import Ask, Bound, Gate, Remembers, Session
+from eyespan.memory import Memory
 from eyespan.target.base import Target
 from eyespan.types import MAX_PACK, DraftTree, Ints, Prefill, Request, Step
 
@@ -144,6 +145,21 @@ class Sam:
     def is_warm(self, scope: str | None) -> bool:
         """Whether the fallback remembers anything of this scope; chains share no memory."""
         return self.fallback.is_warm(scope)
+
+    def export_memory(self, scope: str | None) -> Memory | None:
+        """What the fallback remembers, if it can say."""
+        inner = self.fallback
+        return inner.export_memory(scope) if isinstance(inner, Remembers) else None
+
+    def import_memory(self, scope: str | None, memory: Memory) -> None:
+        """Hand a memory on.
+
+        Raises:
+            ValueError, KeyError, TypeError: the fallback cannot take it; nothing has changed.
+        """
+        if not isinstance(self.fallback, Remembers):
+            raise ValueError(f"'{self.fallback.name}' keeps nothing between requests")
+        self.fallback.import_memory(scope, memory)
 
     def reset(self) -> None:
         """Forget what the fallback shares. The corpus is no memory and stays."""

@@ -21,6 +21,7 @@ import numpy as np
 from eyespan import _core
 from eyespan.config import check_choice, check_whole, config_of
 from eyespan.drafters.base import Ask, Session
+from eyespan.memory import Memory, check_memory, rows_in, rows_out
 from eyespan.scopes import Scopes
 from eyespan.types import (
     MAX_PACK,
@@ -36,6 +37,7 @@ from eyespan.types import (
 )
 
 Persist = Literal["stream", "request"]
+_MEMORY = "rows of stand"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,34 @@ class Stand:
     def is_warm(self, scope: str | None) -> bool:
         """Whether rows of this scope are remembered."""
         return any(map(len, self._scopes.get(scope) or ()))
+
+    def export_memory(self, scope: str | None) -> Memory | None:
+        """The rows of a scope, by n-gram length; `persist="request"` keeps none."""
+        if not self.is_warm(scope):
+            return None
+        tensors: dict[str, Any] = {}
+        for rows in self._scopes.get(scope) or ():
+            tensors |= rows_out(rows, str(rows.order))
+        return Memory(_MEMORY, self._settings, tensors)
+
+    def import_memory(self, scope: str | None, memory: Memory) -> None:
+        """Replace the rows of a scope.
+
+        Raises:
+            ValueError, KeyError, TypeError: no rows of this vocabulary and n-gram length, or
+                nothing outlives a request; the memory is then as it was.
+        """
+        check_memory(memory, _MEMORY, self._settings)
+        if self.config.persist == "request":
+            raise ValueError("under persist='request' no memory outlives a request")
+        maps = self._new_maps()
+        for rows in maps:
+            rows_in(memory, str(rows.order), rows, self.vocab_size)
+        self._scopes.put(scope, maps)
+
+    @property
+    def _settings(self) -> dict[str, int]:
+        return {"longest": self.config.longest, "row_size": self.config.row_size}
 
     def reset(self) -> None:
         """Forget the rows of every scope, sessions that are still open included."""

@@ -25,11 +25,13 @@ import numpy as np
 from eyespan import _core
 from eyespan.config import check_choice, check_number, check_whole, config_of, refuse
 from eyespan.drafters.base import Ask, Session
+from eyespan.memory import Memory, check_memory, ids_of
 from eyespan.scopes import Scopes
 from eyespan.types import MAX_PACK, DraftTree, Ints, Needs, Prefill, Request, Step
 
 Shape = Literal["tree", "path"]
 ORIGINS = ("request", "answers")
+_MEMORY = "answers of suffix"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +124,10 @@ class Suffix:
         self.vocab_size = vocab_size
         self.rules = self.config.rules()
         self.fixed_budget = self.config.most_nodes
-        self._answers = Scopes(
-            lambda: self.counted_text(self.config.max_global_tokens), self.config.max_scopes
-        )
+        self._answers = Scopes(self._new_answers, self.config.max_scopes)
+
+    def _new_answers(self) -> _core.SuffixAutomaton:
+        return self.counted_text(self.config.max_global_tokens)
 
     def counted_text(self, max_tokens: int) -> _core.SuffixAutomaton:
         """An empty text that counts as deeply as the rules look."""
@@ -145,6 +148,30 @@ class Suffix:
     def is_warm(self, scope: str | None) -> bool:
         """Whether answers of this scope are remembered."""
         return bool(self._answers.get(scope))
+
+    def export_memory(self, scope: str | None) -> Memory | None:
+        """The answers of a scope, -1 between them: all counts follow from the text."""
+        answers = self._answers.get(scope)
+        return Memory(_MEMORY, {}, {"text": answers.text()}) if answers else None
+
+    def import_memory(self, scope: str | None, memory: Memory) -> None:
+        """Replace the answers of a scope.
+
+        Raises:
+            ValueError, KeyError: no text of this vocabulary; the memory is then as it was.
+        """
+        check_memory(memory, _MEMORY, {})
+        text = ids_of(memory, "text", -1, self.vocab_size)
+        if text.ndim != 1:
+            raise ValueError(f"a text of shape {text.shape}")
+        answers, no_media = self._new_answers(), _core.TokenSet(self.vocab_size, [])
+        ends = np.flatnonzero(text < 0)
+        for answer in np.split(text, ends + 1):
+            whole = len(answer) > 0 and answer[-1] < 0
+            answers.extend(answer[:-1] if whole else answer, no_media)
+            if whole:
+                answers.barrier()
+        self._answers.put(scope, answers)
 
     def reset(self) -> None:
         """Forget the answers of every scope, sessions that are still open included."""

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from eyespan.config import check_whole, config_of
 from eyespan.drafters.base import Ask, Session
+from eyespan.memory import Memory, check_memory, ids_of
 from eyespan.types import ROW_SIZE, DraftTree, Floats, Ints, Needs, Prefill, Request, Step
 
 _TREE = """
@@ -64,6 +65,7 @@ def shape_of(paths: Sequence[str]) -> Shape:
 
 
 SHAPE = shape_of(PATHS)
+_MEMORY = "rows of token_recycling"
 LAYERS = [np.flatnonzero(SHAPE.depths == depth) for depth in range(1, 7)]
 """Nodes of each depth."""
 
@@ -133,6 +135,30 @@ class TokenRecycling:
     def is_warm(self, scope: str | None) -> bool:
         """Whether a request of this scope has written rows."""
         return scope in self._scopes and bool(self._scopes[scope].any())
+
+    def export_memory(self, scope: str | None) -> Memory | None:
+        """The rows of a scope that were written."""
+        if not self.is_warm(scope):
+            return None
+        matrix = self._scopes[scope]
+        written = np.flatnonzero(matrix.any(axis=1)).astype(np.int32)
+        return Memory(_MEMORY, {}, {"tokens": written, "rows": matrix[written]})
+
+    def import_memory(self, scope: str | None, memory: Memory) -> None:
+        """Replace the rows of a scope.
+
+        Raises:
+            ValueError, KeyError: no rows of this vocabulary; the memory is then as it was.
+        """
+        check_memory(memory, _MEMORY, {})
+        tokens = ids_of(memory, "tokens", 0, self.vocab_size)
+        rows = ids_of(memory, "rows", -1, self.vocab_size)
+        if tokens.ndim != 1 or rows.shape != (len(tokens), ROW_SIZE):
+            raise ValueError(f"{rows.shape} rows of {tokens.shape} tokens")
+        matrix = np.zeros((self.vocab_size, ROW_SIZE), np.int32)
+        matrix[tokens] = rows
+        self._scopes[scope] = matrix
+        self.matrix(scope)
 
     def reset(self) -> None:
         """Forget all rows of every scope, sessions that are still open included."""

@@ -18,8 +18,9 @@ from typing import Any, ClassVar, Literal, get_args
 
 from eyespan.config import check_choice, refuse
 from eyespan.drafters import DRAFTERS, make_drafter
-from eyespan.drafters.base import Ask, Bound, Session
+from eyespan.drafters.base import Ask, Bound, Remembers, Session
 from eyespan.errors import unknown_name
+from eyespan.memory import Memory
 from eyespan.target.base import Target
 from eyespan.types import DraftTree, Ints, Prefill, Request, Step, TargetOut
 
@@ -119,6 +120,22 @@ class ViSkip:
     def is_warm(self, scope: str | None) -> bool:
         """Whether the wrapped drafter's memory of this scope holds anything."""
         return self.inner.is_warm(scope)
+
+    def export_memory(self, scope: str | None) -> Memory | None:
+        """What the wrapped drafter remembers, if it can say."""
+        inner = self.inner
+        return inner.export_memory(scope) if isinstance(inner, Remembers) else None
+
+    def import_memory(self, scope: str | None, memory: Memory) -> None:
+        """Hand a memory on.
+
+        Raises:
+            ValueError, KeyError, TypeError: the wrapped drafter cannot take it; nothing has
+                changed.
+        """
+        if not isinstance(self.inner, Remembers):
+            raise ValueError(f"'{self.inner.name}' keeps nothing between requests")
+        self.inner.import_memory(scope, memory)
 
     def reset(self) -> None:
         """Forget what the wrapped drafter shares."""
