@@ -8,11 +8,12 @@ import pytest
 
 from eyespan.bench.builders import BUILDERS, kind_of
 from eyespan.bench.settings import Method, Settings, load_settings, usable_methods
-from eyespan.drafters import make_drafter
+from eyespan.drafters import TRAINED, make_drafter
 from eyespan.errors import ConfigError, InputError
 
-RUNS = sorted((Path(__file__).parents[2] / "runs").glob("*.toml"))
-TRAINED = {"dream", "vispec", "eagle3", "msd", "fovea"}
+FOLDER = Path(__file__).parents[2] / "runs"
+RUNS = sorted(file for file in FOLDER.glob("*.toml") if "\ntables = " in file.read_text())
+LEARNT = {*TRAINED, "hybrid"}
 
 
 @pytest.mark.parametrize("file", RUNS, ids=lambda file: file.stem)
@@ -23,11 +24,11 @@ def test_every_run_that_ships_is_valid(file: Path, preset: str | None) -> None:
     settings = load_settings(file, [f"preset={preset}"] if preset else [])
     assert settings.tables
     assert set(settings.tables) <= set(BUILDERS)
-    assert file.stem in settings.tables or not file.stem.startswith("recap")
+    assert file.stem in settings.tables or not file.stem.startswith(("recap", "fovea"))
     kind_of(settings.tables)
     for method in settings.methods:
         if method.optional:
-            assert method.drafter in TRAINED
+            assert method.drafter in LEARNT
         else:
             make_drafter(method.drafter, vocab_size=64, **method.options)
 
@@ -97,6 +98,26 @@ def test_some_of_the_methods(file: Path) -> None:
     assert [one.label for one in settings.methods] == ["B"]
     assert settings.compare == ()
     assert [one.label for one in load_settings(file, ["methods=B,A"]).methods] == ["B", "A"]
+
+
+def test_weights_are_named_once_for_all_methods(file: Path) -> None:
+    text = RUN.replace('drafter = "recap"\noptions = { orders = "U" }', 'drafter = "fovea"')
+    file.write_text(
+        text
+        + '[[methods]]\nlabel = "C"\ndrafter = "fovea"\noptions = { checkpoint = "own" }\n'
+        + '[checkpoints]\nfovea = "here"\n[presets.big.checkpoints]\nfovea = "there"\n'
+    )
+
+    def found(settings: Settings) -> list[object]:
+        return [one.options.get("checkpoint") for one in settings.methods]
+
+    assert found(load_settings(file)) == ["here", None, "own"]
+    assert found(load_settings(file, ["preset=big"])) == ["there", None, "own"]
+    assert found(load_settings(file, ['checkpoints={fovea = "x"}'])) == ["x", None, "own"]
+    with pytest.raises(ConfigError, match="fovaa"):
+        load_settings(file, ['checkpoints={fovaa = "x"}'])
+    with pytest.raises(ConfigError, match=r"checkpoints\.fovea"):
+        load_settings(file, ["checkpoints={fovea = 1}"])
 
 
 def test_a_base_gives_what_is_not_said(file: Path) -> None:
