@@ -25,6 +25,9 @@ from eyespan.types import Floats
 
 COLUMNS = 4
 """Maps side by side."""
+COLOR = (0.82, 0.22, 0.05)
+MOST_INK = 0.7
+"""The strongest entry is covered so much; others in proportion to their weight."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,11 +187,10 @@ def draw(picture: Image.Image, shown: Sequence[Look], folder: Path) -> tuple[Pat
     grey = np.asarray(picture.convert("L"))
     for axes, look in zip(figure.subplots(high, wide, squeeze=False).flat, shown, strict=False):
         axes.imshow(grey, cmap="gray", vmin=-120, vmax=255)
-        strength = look.weights / look.weights.max()
-        edges = (-0.5, picture.width - 0.5, picture.height - 0.5, -0.5)
-        axes.imshow(
-            strength, cmap="inferno", alpha=0.75 * np.sqrt(strength), extent=edges, vmin=0, vmax=1
-        )
+        ink = np.empty((*look.weights.shape, 4))
+        ink[..., :3] = COLOR
+        ink[..., 3] = MOST_INK * look.weights / look.weights.max()
+        axes.imshow(ink, extent=(-0.5, picture.width - 0.5, picture.height - 0.5, -0.5))
         words = look.drafted.replace("\n", " ")
         axes.set_title(
             f"t = {look.step}, {look.entries} entries\n“{words:.34}”", fontsize=8, parse_math=False
