@@ -12,9 +12,8 @@ from eyespan.drafters import TRAINED, make_drafter
 from eyespan.errors import ConfigError, InputError
 
 FOLDER = Path(__file__).parents[2] / "runs"
-RUNS = sorted(
-    {*FOLDER.glob("*.toml")} - {*FOLDER.glob("train_*.toml")} - {*FOLDER.glob("capture_*.toml")}
-)
+RUNS = sorted(file for file in FOLDER.glob("*.toml") if "\ntables = " in file.read_text())
+LEARNT = {*TRAINED, "hybrid"}
 
 
 @pytest.mark.parametrize("file", RUNS, ids=lambda file: file.stem)
@@ -25,11 +24,11 @@ def test_every_run_that_ships_is_valid(file: Path, preset: str | None) -> None:
     settings = load_settings(file, [f"preset={preset}"] if preset else [])
     assert settings.tables
     assert set(settings.tables) <= set(BUILDERS)
-    assert file.stem in settings.tables or not file.stem.startswith("recap")
+    assert file.stem in settings.tables or not file.stem.startswith(("recap", "fovea"))
     kind_of(settings.tables)
     for method in settings.methods:
         if method.optional:
-            assert method.drafter in (*TRAINED, "hybrid")
+            assert method.drafter in LEARNT
         else:
             make_drafter(method.drafter, vocab_size=64, **method.options)
 
@@ -99,6 +98,26 @@ def test_some_of_the_methods(file: Path) -> None:
     assert [one.label for one in settings.methods] == ["B"]
     assert settings.compare == ()
     assert [one.label for one in load_settings(file, ["methods=B,A"]).methods] == ["B", "A"]
+
+
+def test_weights_are_named_once_for_all_methods(file: Path) -> None:
+    text = RUN.replace('drafter = "recap"\noptions = { orders = "U" }', 'drafter = "fovea"')
+    file.write_text(
+        text
+        + '[[methods]]\nlabel = "C"\ndrafter = "fovea"\noptions = { checkpoint = "own" }\n'
+        + '[checkpoints]\nfovea = "here"\n[presets.big.checkpoints]\nfovea = "there"\n'
+    )
+
+    def found(settings: Settings) -> list[object]:
+        return [one.options.get("checkpoint") for one in settings.methods]
+
+    assert found(load_settings(file)) == ["here", None, "own"]
+    assert found(load_settings(file, ["preset=big"])) == ["there", None, "own"]
+    assert found(load_settings(file, ['checkpoints={fovea = "x"}'])) == ["x", None, "own"]
+    with pytest.raises(ConfigError, match="fovaa"):
+        load_settings(file, ['checkpoints={fovaa = "x"}'])
+    with pytest.raises(ConfigError, match=r"checkpoints\.fovea"):
+        load_settings(file, ["checkpoints={fovea = 1}"])
 
 
 def test_a_base_gives_what_is_not_said(file: Path) -> None:

@@ -10,6 +10,9 @@
     label = "RECAP"
     drafter = "recap"
 
+`[checkpoints]` says where the weights of trained drafters are, by the drafter's name, for methods
+that name none: `fovea = "demo"`. A preset may have a table of its own.
+
 `base = "other.toml"` takes what is not said from another file. Any key but the lists of tables can
 be set on the command line: `max_inputs=20`, `methods="RECAP,Token Recycling"`.
 """
@@ -25,7 +28,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 from eyespan.bench.datasets import check_name
 from eyespan.bench.records import NOISE, PLAIN, STOCK
 from eyespan.budget import Budget, check_budget
-from eyespan.drafters import DRAFTERS, make_drafter
+from eyespan.drafters import DRAFTERS, SHIPPED, TRAINED, make_drafter
 from eyespan.errors import ConfigError, InputError, unknown_name
 
 if sys.version_info >= (3, 11):
@@ -286,21 +289,42 @@ _DEEPEST_BASE = 4
 
 def _settings(values: Mapping[str, Any], file: Path) -> Settings:
     known = {one.name for one in fields(Settings)}
-    for key in values:
-        if key not in known:
-            raise unknown_name(f"key of {file.name}", key, known)
     typed: dict[str, Any] = dict(values)
+    checkpoints = _checkpoints(typed.pop("checkpoints", {}))
+    for key in typed:
+        if key not in known:
+            raise unknown_name(f"key of {file.name}", key, [*known, "checkpoints"])
     for key in (*_LISTS, "methods", "compare"):
         if key in typed:
             value = typed[key]
             typed[key] = tuple(value) if isinstance(value, list) else (value,)
     typed["methods"] = tuple(
-        _build(Method, one, "methods", file) for one in typed.get("methods", ())
+        _with_checkpoint(_build(Method, one, "methods", file), checkpoints)
+        for one in typed.get("methods", ())
     )
     typed["compare"] = tuple(
         _build(Comparison, one, "compare", file) for one in typed.get("compare", ())
     )
     return Settings(**typed)
+
+
+def _checkpoints(value: object) -> dict[str, str]:
+    """Folders of trained drafters by name."""
+    folders = _table(value, "checkpoints")
+    known = {*TRAINED, *SHIPPED}
+    for name, folder in folders.items():
+        if name not in known:
+            raise unknown_name("drafter of [checkpoints]", name, known)
+        if not isinstance(folder, str):
+            _refuse(f"checkpoints.{name}", folder, "a folder's name")
+    return folders
+
+
+def _with_checkpoint(method: Method, folders: Mapping[str, str]) -> Method:
+    folder = folders.get(method.drafter)
+    if folder is None:
+        return method
+    return replace(method, options={"checkpoint": folder, **method.options})
 
 
 def _build(kind: Any, values: object, where: str, file: Path) -> Any:

@@ -122,6 +122,16 @@ class TrainedSession:
         path = [0, *step.verdict.path.tolist()]
         self.context.waiting.append(self._drafter.states(step.out.extras["hidden"][path]))
 
+    def state_bytes(self) -> int:
+        """Bytes that the request holds on the head's device: keys and values with their room to
+        grow, what is kept of the pictures, states that wait, and inputs where they are kept.
+        """
+        context = self.context
+        held = [context.cache.keys, context.cache.values, context.root, *context.waiting]
+        held += context.condition.values()
+        held += [each for each in (context.x, context.positions) if each is not None]
+        return sum(tensor.nbytes for tensor in held)
+
 
 class Trained(Generic[C, H]):
     """What requests share: a head, frozen.

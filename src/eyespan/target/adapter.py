@@ -13,7 +13,13 @@ import torch
 
 from eyespan.target import cache as caches
 from eyespan.target import replay, states
-from eyespan.target.attention import Watched, last_layer_modules, row_watched, unseen
+from eyespan.target.attention import (
+    Watched,
+    columns_watched,
+    last_layer_modules,
+    row_watched,
+    unseen,
+)
 from eyespan.target.base import Message, Prompt, SequenceState, TargetInfo
 from eyespan.target.batch import SharedCache, forward_rows
 from eyespan.target.capabilities import Capabilities, check_unchanged, inspect_model
@@ -29,7 +35,7 @@ from eyespan.target.rows import top_rows
 from eyespan.target.states import StateTree
 from eyespan.target.tree_forward import call_model, forward_tree, step_inputs
 from eyespan.target.weights import TargetWeights, weights_of
-from eyespan.types import Ints, Needs, PackedTree, Prefill, TargetOut, empty_ints
+from eyespan.types import Floats, Ints, Needs, PackedTree, Prefill, TargetOut, empty_ints
 
 
 class HuggingFaceTarget:
@@ -237,6 +243,30 @@ class HuggingFaceTarget:
             picture_ids=self._picture_ids,
             last_layer=self._last_layer if needs.visual_attention else (),
         )
+
+    def read_attention(self, prompt: Prompt, needs: Needs) -> tuple[Prefill, Ints, Floats]:
+        """Read a prompt and look at its attention on pictures.
+
+        Args:
+            prompt: without a cache.
+            needs: see `prefill`.
+
+        Returns:
+            What `prefill` brings; [m] the positions where features of pictures stand; and [L, m]
+            the last layer's attention of every token on each of them, mean over heads.
+
+        Raises:
+            UnsupportedTarget: its attention cannot be seen.
+        """
+        pictures = np.flatnonzero(np.isin(prompt.ids, list(self._picture_ids))).astype(np.int32)
+        if not self._last_layer:
+            raise unseen(self.info.name)
+        with columns_watched(self._last_layer, torch.from_numpy(pictures).long()) as watched:
+            state, prefill = self.prefill(prompt, needs)
+        state.close()
+        if watched.weights is None or len(watched.weights) != len(prompt):
+            raise unseen(self.info.name)
+        return prefill, pictures, watched.weights.cpu().numpy()
 
     @torch.no_grad()
     def forward(

@@ -1,4 +1,5 @@
-"""How much of the last layer's attention falls on pictures: one row of it, never a whole map.
+"""How much of the last layer's attention falls on pictures: one row of it, or the columns of some
+positions, never a whole map.
 
 Fused attention never shows its weights. So the row that is asked for is computed again, from the
 query and the keys that the model hands to the attention function it looks up by name; an eager
@@ -22,6 +23,9 @@ from eyespan.errors import UnsupportedTarget
 
 FUSED = "sdpa"
 
+BLOCK = 128
+"""Queries of a whole forward that are looked at together."""
+
 
 @dataclass(slots=True, eq=False)
 class Watched:
@@ -32,11 +36,14 @@ class Watched:
         row: which query: 0 for the root of a pack, -1 for the last token of a prompt.
         weights: [B, kv] that query's attention in every row of the call, mean over heads, float32;
             None before the forward.
+        slots: [m] positions; where they are given, `weights` is [n, m], what every query of the
+            call's first row gives to each of them.
     """
 
     modules: Sequence[torch.nn.Module]
     row: int
     weights: Tensor | None = None
+    slots: Tensor | None = None
 
     def share(self, slots: Tensor, length: int, name: str, at: int = 0) -> float:
         """The share of attention on some positions of the sequence, 0 to 1.
@@ -87,13 +94,29 @@ def row_watched(modules: Sequence[torch.nn.Module], row: int) -> Iterator[Watche
     if not modules:
         yield watched
         return
+    with _watching(watched):
+        yield watched
+
+
+@contextmanager
+def columns_watched(modules: Sequence[torch.nn.Module], slots: Tensor) -> Iterator[Watched]:
+    """The same for what every token of the forward gives to some positions [m]; for a forward
+    whose cache was empty and whose last layer keeps every token.
+    """
+    watched = Watched(modules, row=-1, slots=slots)
+    with _watching(watched):
+        yield watched
+
+
+@contextmanager
+def _watching(watched: Watched) -> Iterator[None]:
     _install()
     token = _watched.set(watched)
     with ExitStack() as hooks:
         hooks.callback(_watched.reset, token)
-        for module in modules:
+        for module in watched.modules:
             hooks.callback(module.register_forward_hook(_take_eager).remove)
-        yield watched
+        yield
 
 
 class _Aware:
@@ -114,8 +137,12 @@ class _Aware:
         watched = _watched.get()
         if watched is not None and any(module is one for one in watched.modules):
             scaling = kwargs.get("scaling") or query.shape[-1] ** -0.5
-            at = query[:, :, watched.row] * scaling
-            watched.weights = _row(at, key, attention_mask, watched.row)
+            if watched.slots is None:
+                at = query[:, :, watched.row] * scaling
+                watched.weights = _row(at, key, attention_mask, watched.row)
+            else:
+                asking = query[0] * scaling
+                watched.weights = _columns(asking, key[0], attention_mask, watched.slots)
         return self.function(module, query, key, value, attention_mask, **kwargs)
 
 
@@ -146,9 +173,42 @@ def _row(query: Tensor, keys: Tensor, mask: Tensor | None, row: int) -> Tensor:
     return scores.softmax(-1).mean(1)
 
 
+def _columns(queries: Tensor, keys: Tensor, mask: Tensor | None, slots: Tensor) -> Tensor:
+    """[n, m] attention of all queries on some keys, mean over heads; a block of queries at a time.
+
+    Args:
+        queries: [heads, n, d], scaled.
+        keys: [key heads, kv, d].
+        mask: as of `_row`; None is causal.
+        slots: [m].
+    """
+    count, size = keys.shape[1], keys.shape[-1]
+    places = torch.arange(count, device=keys.device)
+    first = count - queries.shape[1]
+    found = []
+    for start in range(0, queries.shape[1], BLOCK):
+        some = queries[:, start : start + BLOCK]
+        rows = slice(start, start + some.shape[1])
+        groups = some.reshape(keys.shape[0], -1, some.shape[1], size)
+        scores = (groups @ keys[:, None].transpose(-1, -2)).flatten(0, 1).float()
+        if mask is None:
+            later = places > (places[: some.shape[1]] + start + first)[:, None]
+            scores = scores.masked_fill(later, float("-inf"))
+        elif mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask[0, :, rows, :count], float("-inf"))
+        else:
+            scores = scores + mask[0, :, rows, :count].float()
+        found.append(scores.softmax(-1).mean(0)[:, slots.to(keys.device)])
+    return torch.cat(found)
+
+
 def _take_eager(module: Any, _inputs: Any, output: Any) -> None:
     """Keep the row of an eager attention's weights [B, heads, n, kv], its second result."""
     watched = _watched.get()
     weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
     if watched is not None and isinstance(weights, Tensor) and weights.ndim == 4:
-        watched.weights = weights[:, :, watched.row].float().mean(1)
+        if watched.slots is None:
+            watched.weights = weights[:, :, watched.row].float().mean(1)
+        else:
+            mean = weights[0].float().mean(0)
+            watched.weights = mean[:, watched.slots.to(mean.device)]

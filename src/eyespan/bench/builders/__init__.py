@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from eyespan.bench.builders import costs, distributions, gains, main
+from eyespan.bench.builders import costs, distributions, fovea, gains, main
 from eyespan.bench.builders.shared import Report, depth_figure, lossless, summary
 from eyespan.bench.tables import Results
 from eyespan.errors import ConfigError, unknown_name
@@ -29,6 +29,12 @@ class Builder(NamedTuple):
 
 BUILDERS: Mapping[str, Builder] = {
     "by_category": Builder("answers", main.by_category),
+    "fovea_table1": Builder("answers", fovea.table1),
+    "fovea_table2": Builder("answers", fovea.table2),
+    "fovea_table3": Builder("answers", fovea.table3),
+    "fovea_table7": Builder("answers", fovea.table7),
+    "fovea_figure4": Builder("answers", fovea.figure4),
+    "fovea_figure6": Builder("answers", fovea.figure6),
     "recap_table1": Builder("answers", main.table1),
     "recap_table2": Builder("answers", main.table2),
     "recap_table3": Builder("answers", main.table3),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eyespan.bench import metrics
-from eyespan.bench.builders.shared import Report, number
+from eyespan.bench.builders.shared import Report, comparisons, number
 from eyespan.bench.records import Run
 from eyespan.bench.settings import Comparison
 from eyespan.bench.tables import Cell, Figure, Results, Series, Table
@@ -17,7 +17,7 @@ from eyespan.bench.tables import Cell, Figure, Results, Series, Table
 def table4(report: Report) -> Results:
     """Every comparison with its interval over picture clusters."""
     rows: list[tuple[Cell, ...]] = []
-    for one in _comparisons(report):
+    for one in comparisons(report):
         over, runs = report.timed(one.over), report.timed(one.method)
         ratios = metrics.pooled_ratios(runs, over)
         clusters = {(run.stream, run.dataset, run.input): run.image for run in runs}
@@ -66,7 +66,7 @@ def table13(report: Report) -> Results:
     """Every comparison by set, then the mean over sets."""
     datasets = list(report.settings.datasets)
     rows: list[tuple[Cell, ...]] = []
-    for one in _comparisons(report):
+    for one in comparisons(report):
         gains = [_gain(report, one, dataset=name) for name in datasets]
         tau = metrics.acceptance_length(report.timed(one.method))
         rows.append((one.label, *map(number, gains), number(metrics.mean(gains)), number(tau)))
@@ -86,7 +86,7 @@ def table8(report: Report) -> Results:
     said = report.settings
     rows: list[tuple[Cell, ...]] = []
     bars: dict[tuple[str, str], list[tuple[str, float, float]]] = {}
-    for one in _comparisons(report):
+    for one in comparisons(report):
         for name in said.datasets:
             cells: list[Cell] = []
             for schedule in said.schedules:
@@ -138,12 +138,6 @@ def _bars(name: str, values: Sequence[tuple[str, float, float]]) -> Series:
         low=tuple(mean - sd for mean, sd in zip(middle, spread, strict=True)),
         high=tuple(mean + sd for mean, sd in zip(middle, spread, strict=True)),
     )
-
-
-def _comparisons(report: Report) -> list[Comparison]:
-    """Those whose methods both ran."""
-    labels = report.labels
-    return [one for one in report.settings.compare if {one.method, one.over} <= set(labels)]
 
 
 def _gain(report: Report, one: Comparison, *, dataset: str, stream: str | None = None) -> float:

@@ -16,17 +16,21 @@ MIB = 2**20
 
 def table1(report: Report) -> Results:
     """S and tau of every method on every set, and the plain average over sets."""
-    table = _by_column(
+    return Results((by_set(report, "recap_table1", "RECAP Table 1"),))
+
+
+def by_set(report: Report, id_: str, source: str) -> Table:
+    """S and tau by set, and their plain average."""
+    return _by_column(
         report,
         lambda run: run.dataset,
         list(report.settings.datasets),
         average=lambda runs, cells: [metrics.mean(cells[0]), metrics.mean(cells[1])],
         last="Average",
-        id_="recap_table1",
+        id_=id_,
         title="Speedup S and acceptance length tau by set",
-        source="RECAP Table 1",
+        source=source,
     )
-    return Results((table,))
 
 
 def table2(report: Report) -> Results:

@@ -8,7 +8,7 @@ from typing import Any
 
 from eyespan.bench import metrics
 from eyespan.bench.records import NOISE, PLAIN, STOCK, Run
-from eyespan.bench.settings import Settings
+from eyespan.bench.settings import Comparison, Settings
 from eyespan.bench.tables import Cell, Figure, Series, Table
 
 
@@ -63,6 +63,12 @@ class Report:
 
 
 _PAIRS = {"each": "a plain run beside every run", "round": "a plain run in every round"}
+
+
+def comparisons(report: Report) -> list[Comparison]:
+    """Those whose methods both ran."""
+    labels = report.labels
+    return [one for one in report.settings.compare if {one.method, one.over} <= set(labels)]
 
 
 def with_interval(report: Report, runs: Sequence[Run], ratios: Sequence[float]) -> str:
