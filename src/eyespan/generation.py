@@ -18,7 +18,7 @@ from eyespan.budget import Budget
 from eyespan.chat_session import Chat
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
-from eyespan.drafters import SHIPPED, make_drafter
+from eyespan.drafters import make_drafter, with_shipped_weights
 from eyespan.drafters.base import Bound, Drafter, KnowsTasks
 from eyespan.engine import Decoder
 from eyespan.errors import BatchError, ConfigError, ContextError, InputError
@@ -31,7 +31,7 @@ from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.target.base import Message, Prompt
 from eyespan.target.identity import identity_of
 from eyespan.target.images import Picture, open_pictures
-from eyespan.target.loading import DEMO, load_target
+from eyespan.target.loading import load_target
 from eyespan.target.probe import self_test
 from eyespan.text import check_stops
 from eyespan.trace import Trace
@@ -96,8 +96,8 @@ class Engine:
     ) -> None:
         self.target = target
         self.sampling = sampling or Sampling()
-        if drafter in SHIPPED and target.info.name == DEMO:
-            drafter_options.setdefault("checkpoint", DEMO)
+        if isinstance(drafter, str):
+            drafter_options = with_shipped_weights(drafter, target.info.name, drafter_options)
         self.drafter = (
             make_drafter(drafter, vocab_size=target.info.vocab_size, **drafter_options)
             if isinstance(drafter, str)

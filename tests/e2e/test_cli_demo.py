@@ -74,3 +74,14 @@ def test_the_model_reads_its_pictures(shell: Shell) -> None:
         truth = json.loads(picture.answer)
         right += facts_right((truth["shop"], truth["date"], f"{truth['total']:.2f}"), text)
     assert right >= 1
+
+
+@pytest.mark.parametrize("drafter", ["fovea", "hybrid"])
+def test_the_weights_that_come_along_are_found_by_the_drafters_name(
+    shell: Shell, drafter: str
+) -> None:
+    picture = showcase()[0]
+    plain = shell("generate", "-i", picture.path, "-n", 12, "--drafter", "none", picture.question)
+    done = shell("generate", "-i", picture.path, "-n", 12, "--drafter", drafter, picture.question)
+    assert done.code == 0
+    assert done.out == plain.out

@@ -28,7 +28,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 from eyespan.bench.datasets import check_name
 from eyespan.bench.records import NOISE, PLAIN, STOCK
 from eyespan.budget import Budget, check_budget
-from eyespan.drafters import DRAFTERS, SHIPPED, TRAINED, make_drafter
+from eyespan.drafters import DRAFTERS, TRAINED, make_drafter
 from eyespan.errors import ConfigError, InputError, unknown_name
 
 if sys.version_info >= (3, 11):
@@ -311,7 +311,7 @@ def _settings(values: Mapping[str, Any], file: Path) -> Settings:
 def _checkpoints(value: object) -> dict[str, str]:
     """Folders of trained drafters by name."""
     folders = _table(value, "checkpoints")
-    known = {*TRAINED, *SHIPPED}
+    known = {*TRAINED, "hybrid"}
     for name, folder in folders.items():
         if name not in known:
             raise unknown_name("drafter of [checkpoints]", name, known)

@@ -32,8 +32,19 @@ DRAFTERS: dict[str, str] = {
 
 TRAINED = ("dream", "eagle3", "fovea", "msd", "vispec")
 """Names that need a checkpoint."""
-SHIPPED = ("fovea", "hybrid")
-"""Those of them, and of drafters around them, whose weights for the demo model come along."""
+
+
+def with_shipped_weights(name: str, target: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a drafter, with the weights that come along where none are named.
+
+    Args:
+        name: of the drafter.
+        target: name of the model; only "demo" has a drafter (FOVEA) in this package.
+        options: as given.
+    """
+    parts = (options.get("first", "recap"), options.get("second", "fovea"))
+    reads = name == "fovea" or (name == "hybrid" and "fovea" in parts)
+    return {"checkpoint": "demo", **options} if reads and target == "demo" else options
 
 
 def make_drafter(name: str, *, vocab_size: int, **options: Any) -> Drafter:

@@ -35,7 +35,8 @@ class HybridConfig:
 
     Attributes:
         first, second: names of the parts.
-        nodes: of the merged tree with `budget="fixed"`; RECAP's own number, for fair comparisons.
+        nodes: of the merged tree with `budget="fixed"`, and of a trained part's own; RECAP's
+            number, for fair comparisons.
         max_scopes: most memory scopes kept, here and by the parts; the least recently used is
             forgotten.
     """
@@ -81,7 +82,8 @@ class Hybrid:
         own = {name: options.pop(name) for name in _FIELDS if name in options}
         self.config = HybridConfig(**own)
         names = (self.config.first, self.config.second)
-        given = _shared_out(names, vocab_size, options, self.config.max_scopes)
+        shared = {"nodes": self.config.nodes, "max_scopes": self.config.max_scopes}
+        given = _shared_out(names, vocab_size, options, shared)
         self.parts: tuple[Drafter, ...] = tuple(
             make_drafter(name, vocab_size=vocab_size, **given[name]) for name in names
         )
@@ -256,15 +258,15 @@ def _together(one: Needs, other: Needs) -> Needs:
 
 
 def _shared_out(
-    names: tuple[str, str], vocab_size: int, options: dict[str, Any], max_scopes: int
+    names: tuple[str, str], vocab_size: int, options: dict[str, Any], shared: dict[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Every option to the parts that know it."""
+    """Every option to the parts that know it, and what the merge shares with them."""
     known = {name: make_drafter(name, vocab_size=vocab_size).config_dict().keys() for name in names}
     for option in options:
         if not any(option in fields for fields in known.values()):
             every = {*_FIELDS, *(field for fields in known.values() for field in fields)}
             raise unknown_name("hybrid option", option, every)
-    options = {**options, "max_scopes": max_scopes}
+    options = {**options, **shared}
     return {
         name: {option: value for option, value in options.items() if option in known[name]}
         for name in names

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eyespan.budget import Budget, check_budget
-from eyespan.drafters import make_drafter
+from eyespan.drafters import make_drafter, with_shipped_weights
 from eyespan.errors import ConfigError, unknown_name
 from eyespan.verbs.console import waiting
 
@@ -114,7 +114,8 @@ class Setup:
             from eyespan.generation import Engine
 
             size = target.info.vocab_size
-            drafter = make_drafter(self.drafter, vocab_size=size, **self.options)
+            options = with_shipped_weights(self.drafter, target.info.name, self.options)
+            drafter = make_drafter(self.drafter, vocab_size=size, **options)
             return Engine(target, drafter, budget=self.budget)
 
 
