@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eyespan.async_stream import AsyncStream
+    from eyespan.chat_session import Chat, ChatStream
     from eyespan.dropin import custom_generate, disable, enable
     from eyespan.generation import Engine, load
     from eyespan.sampling import Sampling
@@ -25,6 +26,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncStream",
+    "Chat",
+    "ChatStream",
     "Chunk",
     "Engine",
     "Generation",
@@ -40,6 +43,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "chat_session": {"Chat", "ChatStream"},
     "async_stream": {"AsyncStream"},
     "dropin": {"custom_generate", "disable", "enable"},
     "generation": {"Engine", "load"},
