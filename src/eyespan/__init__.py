@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eyespan.answer import Chunk
     from eyespan.async_stream import AsyncStream
     from eyespan.batching import Scheduler, Ticket
+    from eyespan.chat_session import Chat, ChatStream
     from eyespan.dropin import custom_generate, disable, enable
     from eyespan.generation import Engine, load
     from eyespan.sampling import Sampling
@@ -27,6 +28,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncStream",
+    "Chat",
+    "ChatStream",
     "Chunk",
     "Engine",
     "Generation",
@@ -45,6 +48,7 @@ __all__ = [
 
 _HOMES = {
     "answer": {"Chunk"},
+    "chat_session": {"Chat", "ChatStream"},
     "async_stream": {"AsyncStream"},
     "batching": {"Scheduler", "Ticket"},
     "dropin": {"custom_generate", "disable", "enable"},

@@ -89,6 +89,14 @@ class Chat:
         """The pictures of `messages`, in order."""
         return [picture for said in self._said for picture in said.pictures]
 
+    def turn_pictures(self, turn: int) -> list[Image]:
+        """The pictures of one turn; see `edit` for how turns are counted.
+
+        Raises:
+            ConfigError: there is no such turn.
+        """
+        return list(self._said[self._place(turn)].pictures)
+
     @property
     def turns(self) -> int:
         """Questions that were answered."""
@@ -169,7 +177,7 @@ class Chat:
             ConfigError: there is no such turn.
         """
         if images is None:
-            images = self._said[self._place(turn)].pictures
+            images = self.turn_pictures(turn)
         return self.say(text, images, at=turn, **options)
 
     def rewind(self, turn: int) -> None:

@@ -20,6 +20,7 @@ from eyespan import __version__
 from eyespan.errors import EyespanError
 from eyespan.verbs import (
     bench,
+    chat,
     corpus,
     demo,
     diagnose,
@@ -41,6 +42,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=generate.EPILOG)(generate.generate)
+app.command(epilog=chat.EPILOG)(chat.chat)
 app.command(epilog=verify.EPILOG)(verify.verify)
 app.command(epilog=inspect.EPILOG)(inspect.inspect)
 app.command(epilog=doctor.EPILOG)(doctor.doctor)

@@ -38,7 +38,7 @@ def save_memory(
         InputError: the scope holds nothing yet, or the folder holds something else.
         OutputError: the folder cannot be written; a memory that was there is unharmed.
     """
-    memory = _remembering(drafter).export_memory(scope)
+    memory = remembers(drafter).export_memory(scope)
     if memory is None:
         raise InputError(
             f"saving the memory of scope {scope!r}",
@@ -71,7 +71,7 @@ def load_memory(
         InputError: damaged, too large, of another target, or written under settings that do not
             fit; what the drafter remembers is then as it was.
     """
-    reader = _remembering(drafter)
+    reader = remembers(drafter)
     about = read_about(path, kind=KIND)
     if (found := differs(target, about.get("target"))) is not None:
         raise InputError(
@@ -103,7 +103,12 @@ def check_place(path: str | os.PathLike[str]) -> bool:
     return True
 
 
-def _remembering(drafter: Drafter) -> Remembers:
+def remembers(drafter: Drafter) -> Remembers:
+    """The drafter as one that keeps a memory.
+
+    Raises:
+        UnsupportedRequest: it keeps nothing between requests.
+    """
     if isinstance(drafter, Remembers):
         return drafter
     raise UnsupportedRequest(

@@ -281,6 +281,25 @@ def test_an_error_in_the_midst_of_an_answer_takes_the_turn_back(
     assert said.reused == 0
 
 
+def test_a_drafter_that_reads_the_whole_prompt_gets_it() -> None:
+    """Its states are not in the cache."""
+    chat = engine_of("qwen2_5_vl", root_fallback="semantic").chat(max_new_tokens=8)
+    said = talk(chat, ("abc abc?", tiny_images(1)), ("abc", []))
+    assert [one.reused for one in said] == [0, 0]
+    assert chat.cached_tokens == 0
+
+
+def test_contexts_of_a_conversation_live_on() -> None:
+    """RECAP's C and G, by the chat's own name: forks and resets begin with empty ones."""
+    chat = engine_of("llama", conversation=True).chat(max_new_tokens=8)
+    talk(chat, ("abc abc?", []), ("abc", []))
+    drafter: Any = chat._engine.drafter
+    assert list(drafter._last) == [(None, chat.id)]
+    fork = chat.fork()
+    talk(fork, ("abc", []))
+    assert list(drafter._last) == [(None, chat.id), (None, fork.id)]
+
+
 def test_sampled_answers_are_the_same_too() -> None:
     options = {"temperature": 0.8, "top_p": 0.9, "seed": 5, "max_new_tokens": 12}
     chat = engine_of("qwen2_5_vl").chat()

@@ -10,7 +10,7 @@ import pytest
 from eyespan.engine import Decoder
 from eyespan.generation import Engine
 from eyespan.policy import Policy
-from eyespan.testing import tiny_target
+from eyespan.testing import tiny_images, tiny_target
 from tests.property.test_lossless import finish, request_for, start
 from tests.toys import ToyTarget
 
@@ -26,6 +26,19 @@ def test_the_examples_of_choosing_run(capsys: pytest.CaptureFixture[str]) -> Non
     engine = Engine(tiny_target("llama"), budget="fixed")
     exec(compile(code, "choosing.md", "exec"), {"engine": engine})
     assert capsys.readouterr().out
+
+
+def test_the_examples_of_chat_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk, files = code_blocks("chat.md")
+    engine = Engine(tiny_target("llava"), budget="fixed")
+    exec(compile(talk, "chat.md", "exec"), {"engine": engine, "pictures": tiny_images(2)})
+    assert "prompt tokens were not read again" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    engine.generate("abc", max_new_tokens=8, scope="receipts")
+    exec(compile(files, "chat.md", "exec"), {"engine": engine})
+    assert {path.name for path in tmp_path.iterdir()} == {"receipts.memory"}
 
 
 def test_the_example_drafter_is_lossless_and_drafts() -> None:

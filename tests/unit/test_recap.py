@@ -30,7 +30,12 @@ def rows_after(tokens: Sequence[int]) -> tuple[Ints, np.ndarray]:
     return ids, np.tile(np.arange(8, 0, -1, dtype=np.float32), (len(ids), 1))
 
 
-def begin(drafter: Recap, prompt: Sequence[int], scope: str | None = None) -> Any:
+def begin(
+    drafter: Recap,
+    prompt: Sequence[int],
+    scope: str | None = None,
+    conversation: str | None = None,
+) -> Any:
     text = [i for i, t in enumerate(prompt) if t not in MEDIA and prompt.index(t) == i]
     ids, logits = rows_after([prompt[i] for i in text])
     prefill = Prefill(
@@ -48,6 +53,7 @@ def begin(drafter: Recap, prompt: Sequence[int], scope: str | None = None) -> An
         eos_ids=EOS,
         max_new_tokens=99,
         scope=scope,
+        conversation=conversation,
     )
     return drafter.begin(request, prefill)
 
@@ -229,6 +235,27 @@ def test_contexts_start_empty_unless_a_conversation_goes_on(conversation: bool) 
     assert not knows([1, 30, 9]), "another prompt"
     verify(begin(drafter, [1, 30, 2]), ints([1, 30, 2, 3]), DraftTree.empty())
     assert not knows([1, 30, 2, 7, 30]), "new media"
+
+
+def test_conversations_of_one_scope_have_contexts_of_their_own() -> None:
+    drafter = Recap(
+        vocab_size=VOCAB, conversation=True, persist="request", suffix_tokens=0, max_scopes=2
+    )
+
+    def knows(prompt: list[int], conversation: str) -> bool:
+        session = begin(drafter, prompt, conversation=conversation)
+        return len(session.propose(ints([20, 2, 3]), 1)) > 0
+
+    first = begin(drafter, [1, 2], conversation="one")
+    assert not knows([1, 2, 7], "two"), "the same words in another conversation"
+    verify(first, ints([1, 2, 3]), DraftTree.empty())
+    assert not knows([1, 2, 7, 8], "two")
+    assert knows([1, 2, 7], "one")
+    assert not knows([5], "three"), "which makes the oldest of three go"
+    assert not knows([1, 2, 7, 8, 9], "two")
+    assert drafter.state_bytes() > 0
+    drafter.reset()
+    assert drafter.state_bytes() == 0
 
 
 # Root fallbacks

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from eyespan.errors import ConfigError, EyespanError, OutputError
 from eyespan.verbs import console
 from eyespan.verbs.files import drop_half_line, name_of, pictures_of
+from eyespan.verbs.memory import remembering
 from eyespan.verbs.options import Setup
 from eyespan.verbs.results import Results, as_line
 
@@ -62,13 +63,16 @@ class Batch:
     rows: int = 1
     tally: Tally = field(default_factory=Tally)
 
-    def run(self, pattern: str, out: Path | None, trace: Path | None) -> int:
+    def run(
+        self, pattern: str, out: Path | None, trace: Path | None, memory: Path | None = None
+    ) -> int:
         """Answer every picture that has no answer yet.
 
         Args:
             pattern: a folder or glob.
             out: the result file, resumed when it exists; None is stdout.
             trace: a trace file, continued when answers are.
+            memory: what the drafter learned, read before and written after.
 
         Returns:
             The exit code: 0, 1 when pictures failed, 130 when interrupted.
@@ -97,6 +101,7 @@ class Batch:
                 if done:
                     drop_half_line(trace)
                 self.asked["trace"] = stack.enter_context(Trace(trace, append=bool(done)))
+            stack.enter_context(remembering(engine, memory, self.asked.get("scope")))
             interrupted = self._answer_all(engine, todo, results)
         self._say(out, len(todo), interrupted)
         return 130 if interrupted else int(self.tally.failed > 0)

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.control import Control
 from rich.segment import ControlType
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from eyespan.answer import Chunk
 
 _STYLES = {"target": "none", "suffix": "underline cyan"}
 _DRAFTED = "bold green"
@@ -51,6 +55,26 @@ def write(console: Console, text: str, style: str = "none") -> None:
         console.out(printable(text, console), style=style, end="")
     else:
         console.file.write(printable(text, console))
+
+
+def write_answer(stream: Iterable[Chunk], *, show_drafts: bool) -> list[str]:
+    """Write an answer to stdout while it grows; Ctrl-C ends it and keeps what is there.
+
+    Returns:
+        The origins of its pieces, in order of appearance.
+    """
+    out, origins = answers(), dict[str, None]()
+    try:
+        for chunk in stream:
+            for piece in chunk.pieces:
+                origins[piece.origin] = None
+                write(out, piece.text, style_of(piece.origin) if show_drafts else "none")
+            out.file.flush()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        write(out, "\n")
+    return list(origins)
 
 
 def printable(text: str, console: Console) -> str:

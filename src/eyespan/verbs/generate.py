@@ -15,6 +15,7 @@ from eyespan.errors import ConfigError
 from eyespan.verbs import console, options, sampling
 from eyespan.verbs.batch import Batch
 from eyespan.verbs.files import check_writable
+from eyespan.verbs.memory import MemoryOption, check_memory_place, remembering
 
 if TYPE_CHECKING:
     from eyespan.generation import Engine
@@ -93,6 +94,7 @@ def generate(
     choice: sampling.ChoiceOption = None,
     strict: sampling.StrictOption = False,
     trace: options.TraceOption = None,
+    memory: MemoryOption = None,
     show_drafts: Annotated[
         bool,
         typer.Option("--show-drafts", help="Colour what was drafted, and measure the speed-up."),
@@ -123,15 +125,19 @@ def generate(
     _check_files(image or [], out, trace)
     check_writable(trace, "trace file")
     check_writable(out, "result file")
+    check_memory_place(memory)
     asked: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or [], "scope": scope}
     asked |= chosen
     if images is not None:
-        raise typer.Exit(Batch(wanted, prompt, asked, batch).run(images, out, trace))
+        raise typer.Exit(Batch(wanted, prompt, asked, batch).run(images, out, trace, memory))
     engine = wanted.load()
     asked["trace"] = trace
     if show_drafts:
         asked.setdefault("seed", secrets.randbits(31))  # the runs it is timed against draw the same
-    result, origins = stream_answer(engine, prompt, image or [], show_drafts=show_drafts, **asked)
+    with remembering(engine, memory, scope):
+        result, origins = stream_answer(
+            engine, prompt, image or [], show_drafts=show_drafts, **asked
+        )
     if result.finish == "cancelled":
         kept = f"; its trace is in {trace}" if trace else ""
         console.notes().print(f"stopped after {len(result.token_ids)} tokens{kept}")
@@ -186,20 +192,9 @@ def stream_answer(
     Returns:
         The answer and the origins of its pieces, in order of appearance.
     """
-    out, origins = console.answers(), dict[str, None]()
     with engine.stream(prompt, images, **asked) as stream:
-        try:
-            for chunk in stream:
-                for piece in chunk.pieces:
-                    origins[piece.origin] = None
-                    style = console.style_of(piece.origin) if show_drafts else "none"
-                    console.write(out, piece.text, style)
-                out.file.flush()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            console.write(out, "\n")
-    return stream.generation, list(origins)
+        origins = console.write_answer(stream, show_drafts=show_drafts)
+    return stream.generation, origins
 
 
 def strict_line(result: Generation) -> str:
