@@ -19,6 +19,7 @@ from eyespan.generation import Engine
 from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.target.base import Prompt
 from eyespan.testing import (
+    CHAINS,
     EVERY_SEEING,
     EVERY_TEXT,
     SEEING,
@@ -92,7 +93,7 @@ def test_A42_each_row_says_what_it_says_alone(family: str, drafter: str) -> None
     answers = engine.generate_many(prompts_of(family), each=each, max_rows=3)
     assert [answer.token_ids for answer in answers] == list(alone(family))
     assert all(not answer.plain_steps.get("drafter fault") for answer in answers)
-    if drafter == "oracle":
+    if drafter == "oracle" and family not in CHAINS:  # its likeliest chain is a decoy
         assert answers[0].tau > 2
 
 
