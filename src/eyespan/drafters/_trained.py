@@ -402,7 +402,7 @@ class Trained(Generic[C, H]):
                 f"drafter '{self.name}'",
                 found="no checkpoint",
                 needed="trained weights are needed",
-                todo="Pass checkpoint=FOLDER; docs/train.md says how to train one.",
+                todo="Pass checkpoint=FOLDER, or 'demo' for FOVEA on the demo model (docs/train.md).",
             )
 
     def _check(self, options: Mapping[str, Any]) -> None:
