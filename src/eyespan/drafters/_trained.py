@@ -402,7 +402,7 @@ class Trained(Generic[C, H]):
                 f"drafter '{self.name}'",
                 found="no checkpoint",
                 needed="trained weights are needed",
-                todo="Pass checkpoint=FOLDER, or 'demo' for FOVEA on the demo model (docs/train.md).",
+                todo="Pass checkpoint=FOLDER ('demo': FOVEA for the demo); see docs/train.md.",
             )
 
     def _check(self, options: Mapping[str, Any]) -> None:
