@@ -98,6 +98,22 @@ class Calibration:
         self._offered = np.zeros(sources * DEPTHS * BINS)
         self._accepted = np.zeros(sources * DEPTHS * BINS)
 
+    @property
+    def counts(self) -> npt.NDArray[np.float64]:
+        """[2, cells] what was offered and what came true; a copy. Setting it raises ValueError for
+        what are no such counts, and changes nothing.
+        """
+        return np.stack([self._offered, self._accepted])
+
+    @counts.setter
+    def counts(self, counts: npt.NDArray[np.float64]) -> None:
+        if counts.shape != (2, len(self._offered)) or not bool(np.isfinite(counts).all()):
+            raise ValueError(f"counts of shape {counts.shape}, or not finite")
+        offered, accepted = counts
+        if not bool(((accepted >= 0) & (accepted <= offered)).all()):
+            raise ValueError("more came true than was offered")
+        self._offered, self._accepted = offered.copy(), accepted.copy()
+
     def guess(self, draft: DraftTree, at: int) -> Guess:
         """A proposal made after `at` committed tokens, with its chances [n] to be committed.
 

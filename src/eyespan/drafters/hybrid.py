@@ -10,7 +10,7 @@ A node that both propose is a source of its own: agreement is evidence, and how 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,12 +19,14 @@ import numpy as np
 from eyespan.budget import Calibration, Guess
 from eyespan.config import check_whole, refuse
 from eyespan.drafters import DRAFTERS, TRAINED, make_drafter
-from eyespan.drafters.base import Ask, Bound, Drafter, Gate, Session
+from eyespan.drafters.base import Ask, Bound, Drafter, Gate, Remembers, Session
 from eyespan.errors import unknown_name
+from eyespan.memory import Memory, check_memory
 from eyespan.scopes import Scopes
 from eyespan.target.base import Target
 from eyespan.types import MAX_PACK, DraftTree, Ints, Needs, Prefill, Request, Step
 
+_MEMORY = "parts of hybrid"
 BOTH = 2
 """Origin of nodes that both parts propose; the parts' own are 0 and 1."""
 
@@ -81,6 +83,7 @@ class Hybrid:
     def __init__(self, *, vocab_size: int, **options: Any) -> None:
         own = {name: options.pop(name) for name in _FIELDS if name in options}
         self.config = HybridConfig(**own)
+        self.vocab_size = vocab_size
         names = (self.config.first, self.config.second)
         shared = {"nodes": self.config.nodes, "max_scopes": self.config.max_scopes}
         given = _shared_out(names, vocab_size, options, shared)
@@ -133,6 +136,51 @@ class Hybrid:
         """Whether a part's memory of this scope holds anything."""
         return any(part.is_warm(scope) for part in self.parts)
 
+    def export_memory(self, scope: str | None) -> Memory | None:
+        """What the parts remember of a scope, and how much each was to be believed there."""
+        beliefs = self.beliefs.get(scope)
+        if beliefs is None or not self.is_warm(scope):
+            return None
+        settings: dict[str, Any] = {}
+        tensors: dict[str, Any] = {f"beliefs.{at}": one.counts for at, one in enumerate(beliefs)}
+        for place, part in enumerate(self.parts):
+            inner = part.export_memory(scope) if isinstance(part, Remembers) else None
+            settings[str(place)] = inner and [part.name, inner.kind, dict(inner.settings)]
+            if inner is not None:
+                tensors |= {f"{place}.{name}": array for name, array in inner.tensors.items()}
+        return Memory(_MEMORY, settings, tensors)
+
+    def import_memory(self, scope: str | None, memory: Memory) -> None:
+        """Replace what the parts remember of a scope.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is of other parts, or one of them cannot take its
+                own; nothing has changed.
+        """
+        check_memory(memory, _MEMORY, {})
+        beliefs = Beliefs()
+        for at, one in enumerate(beliefs):
+            one.counts = memory.tensors[f"beliefs.{at}"]
+        known: list[tuple[Remembers, Memory]] = []
+        for place, part in enumerate(self.parts):
+            if (saved := memory.settings[str(place)]) is None:
+                continue
+            name, kind, settings = saved
+            if part.name != name or not isinstance(part, Remembers):
+                raise ValueError(f"part {place} was {name!r}, not {part.name!r}")
+            mark = f"{place}."
+            arrays = {
+                key.removeprefix(mark): array
+                for key, array in memory.tensors.items()
+                if key.startswith(mark)
+            }
+            known.append((part, Memory(kind, settings, arrays)))
+            twin: Any = make_drafter(name, vocab_size=self.vocab_size, **part.config_dict())
+            twin.import_memory(scope, known[-1][1])  # all of them must be whole before one is taken
+        for taker, inner in known:
+            taker.import_memory(scope, inner)
+        self.beliefs.put(scope, beliefs)
+
     def reset(self) -> None:
         """Forget what the parts share, and how much each is to be believed."""
         for part in self.parts:
@@ -146,6 +194,9 @@ class Beliefs:
     def __init__(self) -> None:
         self.parts = (Calibration(sources=4), Calibration(sources=4))
         self.whole = Calibration(sources=3)
+
+    def __iter__(self) -> Iterator[Calibration]:
+        yield from (*self.parts, self.whole)
 
 
 class _Round(NamedTuple):
