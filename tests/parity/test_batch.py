@@ -94,7 +94,7 @@ def test_A42_each_row_says_what_it_says_alone(family: str, drafter: str) -> None
     assert [answer.token_ids for answer in answers] == list(alone(family))
     assert all(not answer.plain_steps.get("drafter fault") for answer in answers)
     if drafter == "oracle" and family not in CHAINS:  # its likeliest chain is a decoy
-        assert answers[0].tau > 2
+        assert sum(answer.accepted for answer in answers) > len(answers)
 
 
 @pytest.mark.parametrize("family", ["llama", "llava"])
