@@ -21,10 +21,10 @@ from dataclasses import replace
 from threading import Event, Lock
 from time import perf_counter
 from traceback import clear_frames
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eyespan.answer import Answer, Chunk
+from eyespan.closing import Closing
 from eyespan.errors import ConfigError, Overloaded
 from eyespan.sampling import Sampling
 from eyespan.target.base import Message, Prompt
@@ -129,7 +129,7 @@ class Ticket(Answer):
         self._on_chunk = self._on_end = None
 
 
-class Scheduler:
+class Scheduler(Closing["Scheduler"]):
     """Runs requests in one batch of bounded size. Any thread submits and cancels, one steps.
 
     Args:
@@ -232,17 +232,6 @@ class Scheduler:
             ticket.cancel()
             if not ticket.done:
                 ticket._tell()
-
-    def __enter__(self) -> Scheduler:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _leaving(self) -> list[Ticket]:
         """Requests that were cancelled, taken out of the queue where they wait."""

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from eyespan.answer import Chunk
+from eyespan.closing import Closing
 from eyespan.errors import ConfigError, InputError, UnsupportedRequest
 from eyespan.stream import Stream
 from eyespan.target.features import FeatureMemory
@@ -56,7 +56,7 @@ class Said:
         return {"role": self.role, "content": [*parts, {"type": "text", "text": self.text}]}
 
 
-class Chat:
+class Chat(Closing["Chat"]):
     """A conversation with an engine's model; see `Engine.chat`. One thread uses it, and one answer
     is written at a time.
 
@@ -221,17 +221,6 @@ class Chat:
         self._said = ()
         self._prefix = self._features = None
 
-    def __enter__(self) -> Chat:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.close()
-
     @property
     def _memory(self) -> FeatureMemory:
         if self._features is None:
@@ -347,7 +336,7 @@ class _Busy:
             self._lock.release()
 
 
-class ChatStream:
+class ChatStream(Closing["ChatStream"]):
     """An answer of a chat being written; used like a `Stream`. Dropping it closes it."""
 
     def __init__(self, chat: Chat, stream: Stream, asked: tuple[Said, ...], told: _Told) -> None:
@@ -371,17 +360,6 @@ class ChatStream:
     def __next__(self) -> Chunk:
         chunk: Chunk = self._turn.run(next)
         return chunk
-
-    def __enter__(self) -> ChatStream:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def finish(self) -> Generation:
         """Run to the end without looking at chunks."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from types import TracebackType
 from typing import Any
 
 from eyespan.answer import Answer, Chunk
+from eyespan.closing import Closing
 from eyespan.types import Generation
 
 
-class Stream(Answer):
+class Stream(Answer, Closing["Stream"]):
     """An answer being written: iterate it for chunks; `generation` is there once it has ended.
 
     Closing it early (or leaving its `with` block) cancels the request and frees everything.
@@ -26,17 +26,6 @@ class Stream(Answer):
 
     def __next__(self) -> Chunk:
         return next(self._chunks)
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def finish(self) -> Generation:
         """Run to the end without looking at chunks; text is then decoded once."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eyespan.closing import Closing
 from eyespan.errors import InputError, unwritable
 from eyespan.sequence import Observer, Running
 from eyespan.types import DraftTree, Generation, Prefill, Request, Step
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-class Trace:
+class Trace(Closing["Trace"]):
     """An open trace file; takes any number of requests, each written whole when it ends.
 
     Args:
@@ -65,12 +66,6 @@ class Trace:
             yield
         except OSError as error:
             raise unwritable(f"trace file {self.file}", error) from error
-
-    def __enter__(self) -> Trace:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class TraceRecord(Observer):

@@ -38,12 +38,21 @@ def verify(tree: PackedTree, choose: Choose, emit: Emit, *, accept: bool = True)
         The verdict. When the last committed token was itself a guess and ended the answer,
         `next` is None.
     """
+
+    def step(node: int) -> tuple[int, int]:
+        token = choose(node)
+        return token, _child(tree, node, token) if accept else -1
+
+    return _walk(step, emit)
+
+
+def _walk(step: Callable[[int], tuple[int, int]], emit: Emit) -> Verdict:
+    """From the root on: `step` gives the token after a node and the child that holds it, or -1."""
     path: list[int] = []
     tokens: list[int] = []
     node = 0
     while True:
-        token = choose(node)
-        child = _child(tree, node, token) if accept else -1
+        token, child = step(node)
         tokens.append(token)
         if child > 0:
             path.append(child)
@@ -92,19 +101,7 @@ def verify_by_rejection(
         uniform: called once per child and once more at every node visited.
         emit: as in `verify`.
     """
-    path: list[int] = []
-    tokens: list[int] = []
-    node = 0
-    while True:
-        token, child = _try_children(tree, node, target_probs, draft_probs, uniform)
-        tokens.append(token)
-        if child > 0:
-            path.append(child)
-        cut = emit(token, child)
-        if cut is not None or child < 0:
-            last = token if child < 0 else None
-            return Verdict(np.array(path, np.int32), last, tuple(tokens), cut)
-        node = child
+    return _walk(lambda node: _try_children(tree, node, target_probs, draft_probs, uniform), emit)
 
 
 def _try_children(

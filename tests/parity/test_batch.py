@@ -94,6 +94,7 @@ def test_A42_each_row_says_what_it_says_alone(family: str, drafter: str) -> None
     assert [answer.token_ids for answer in answers] == list(alone(family))
     assert all(not answer.plain_steps.get("drafter fault") for answer in answers)
     if drafter == "oracle" and family not in CHAINS:  # its likeliest chain is a decoy
+        assert max(answer.tau for answer in answers) > 2  # an answer may end at once
         assert sum(answer.accepted for answer in answers) > len(answers)
 
 

@@ -13,9 +13,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Literal, TypeAlias
 
+from eyespan.closing import Closing
 from eyespan.errors import ConfigError, InputError, unwritable
 
 Status: TypeAlias = Literal["equal", "near tie", "DIFFERENT", "error"]
@@ -97,7 +97,7 @@ _RUN_FIELDS = {one.name for one in fields(Run)}
 _TUPLES = ("drafted_by_depth", "accepted_by_depth")
 
 
-class Store:
+class Store(Closing["Store"]):
     """The open result file of a folder; holds the folder's lock until it is closed.
 
     Args:
@@ -145,17 +145,6 @@ class Store:
         """Close the file and let others have the folder."""
         self._out.close()
         self._lock.close()
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _continue(self) -> IO[bytes]:
         """Read what is whole, cut off the rest, and stand at the end."""

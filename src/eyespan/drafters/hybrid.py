@@ -11,12 +11,12 @@ A node that both propose is a source of its own: agreement is evidence, and how 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from eyespan.budget import Calibration, Guess
+from eyespan.budget import Calibration, Guess, keep_nodes
 from eyespan.config import check_whole, refuse
 from eyespan.drafters import DRAFTERS, TRAINED, make_drafter
 from eyespan.drafters.base import Ask, Bound, Drafter, Gate, Remembers, Session
@@ -233,17 +233,8 @@ class HybridSession:
         guess = self._beliefs.whole.guess(whole, at)
         self._open[at] = _Round((first, second), guess)
         # Stable: no node is likelier than its parent, and parents stand before their children.
-        best = np.sort(np.argsort(-guess.chances, kind="stable")[: ask.budget])
-        place = np.full(len(whole) + 1, -1, np.int32)  # the extra entry maps parent -1 to itself
-        place[best] = np.arange(len(best), dtype=np.int32)
-        assert whole.origins is not None
-        return DraftTree(
-            whole.tokens[best],
-            place[whole.parents[best]],
-            guess.chances[best].astype(np.float32),
-            whole.origins[best],
-            whole.origin_names,
-        )
+        best = np.argsort(-guess.chances, kind="stable")[: ask.budget]
+        return keep_nodes(replace(whole, scores=guess.chances.astype(np.float32)), best)
 
     def observe(self, step: Step) -> None:
         """Let the parts learn, and count guesses that the text has passed."""
