@@ -29,7 +29,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "stop": ("length", "eos", "string", "criteria", "context"),
     "limit": ("1", "7", "24"),
     "cache": ("grows", "below", "at", "static", "kept", "chat"),
-    "budget": ("1", "4", "auto", "fixed"),
+    "budget": ("0", "1", "4", "auto", "fixed"),
 }  # fmt: skip
 """What may be combined with what.
 
