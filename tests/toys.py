@@ -83,6 +83,13 @@ class ToyTarget:
             shape=shape, embedding=tables[0].float(), lm_head=2 * tables[1].float()
         )
 
+    def check_needs(self, needs: Needs) -> None:
+        """It shows all that there is."""
+
+    def room(self, prompt: Any) -> int | None:
+        """Its cache grows."""
+        return None
+
     def prompt_from_ids(self, ids: Ints) -> Ints:
         return ids
 

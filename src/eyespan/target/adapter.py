@@ -32,6 +32,7 @@ from eyespan.target.inputs import PromptMaker
 from eyespan.target.media import eos_ids_of, media_ids_of, picture_ids_of
 from eyespan.target.prefill import read_prompt
 from eyespan.target.prefix import Mark, Prefix, prefix_after, resume
+from eyespan.target.probe import check_needs
 from eyespan.target.rows import top_rows
 from eyespan.target.states import StateTree
 from eyespan.target.tree_forward import call_model, forward_tree, step_inputs
@@ -214,6 +215,10 @@ class HuggingFaceTarget:
         """What a conversation has read once `prompt` was answered; see `prefix.py`."""
         weights = self._encoder.weights()
         return prefix_after(prompt, ids, cache, pictures=pictures, before=before, weights=weights)
+
+    def check_needs(self, needs: Needs) -> None:
+        """Refuse a drafter that reads what this model does not show (see `probe.py`)."""
+        check_needs(self, needs)
 
     def room(self, prompt: Prompt) -> int | None:
         """Tokens that fit behind a prompt in the cache it brings; raises as `given.py` says."""
