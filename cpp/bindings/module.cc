@@ -369,4 +369,5 @@ NB_MODULE(_core, m) {
   bind_proposal(m);
   bind_suffix(m);
   bind_text_drafts(m);
+  bind_budget(m);
 }

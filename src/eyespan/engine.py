@@ -12,16 +12,13 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from eyespan._core import pack
 from eyespan.budget import best_chain, keep_nodes
 from eyespan.drafters.base import Ask, Drafter, Gate
 from eyespan.policy import Policy, Weighed
 from eyespan.sequence import Running, sources_of
 from eyespan.target.base import Prompt, Target
-from eyespan.types import DraftTree, PackedTree, Step, TargetOut, empty_ints
+from eyespan.types import DraftTree, Nodes, PackedTree, Step, TargetOut, empty_ints
 from eyespan.verify import verify
 
 log = logging.getLogger("eyespan")
@@ -144,7 +141,7 @@ class Decoder:
             self._switch_off(running)
             return Weighed.nothing()
 
-    def _packed(self, running: Running, weighed: Weighed, nodes: npt.NDArray[np.intp]) -> Sent:
+    def _packed(self, running: Running, weighed: Weighed, nodes: Nodes) -> Sent:
         root = int(running.ids[-1])
         try:
             cut = keep_nodes(weighed.draft, nodes)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eyespan.budget import (
     Calibration,
     CostCurve,
-    best_cut,
+    best_cuts,
     check_budget,
     keep_nodes,
 )
@@ -25,6 +25,13 @@ def draft(parents: list[int], scores: list[float] | None = None) -> DraftTree:
         np.array(parents, np.int32),
         None if scores is None else np.array(scores, np.float32),
     )
+
+
+def best_cut(
+    chances: np.ndarray, curve: CostCurve, *, host_ms: float, cap: int, worth: float = 0.0
+) -> np.ndarray:
+    (nodes,) = best_cuts([chances], curve, host_ms=host_ms, cap=cap, worth=worth)
+    return nodes
 
 
 FREE = CostCurve(sizes=(1, 64), ms=(10.0, 10.0))
