@@ -166,6 +166,8 @@ def _scores(draft: DraftTree) -> Floats:
     """[n] scores as chances; a drafter without scores is taken to half believe its guesses."""
     if draft.scores is None:
         return np.full(len(draft), 0.5, np.float32)
+    if np.isnan(draft.scores).any():  # a fault of the drafter: no octave holds them
+        raise ValueError("scores that are no numbers")
     return np.clip(draft.scores, 0.0, 1.0)
 
 
