@@ -1,4 +1,5 @@
-# `make demo` and `make test` set everything up on a fresh machine first.
+# `make demo` and `make test` set up what they need on a fresh machine first: the demo what eyespan
+# runs on, everything else also what tests and tables need. All versions are those of requirements.txt.
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -10,16 +11,25 @@ export TOKENIZERS_PARALLELISM := false
 
 .PHONY: setup demo test test-all check bench bench-host soak clean
 
-setup: $(VENV)/.ready
+setup: $(VENV)/.ready-all
 
 $(VENV)/.ready: pyproject.toml requirements.txt CMakeLists.txt $(CPP)
+	@echo "Setting up $(VENV) for this folder alone. The first time takes some minutes:"
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet $(TORCH)
-	$(PY) -m pip install --quiet -r requirements.txt
-	$(PY) -m pip install --quiet --no-build-isolation --no-deps -e .
-	touch $@
+	@echo "1/3 torch, the largest part"
+	@$(PY) -m pip install --quiet $(TORCH)
+	@echo "2/3 a compiler's helpers (cmake, ninja, nanobind)"
+	@$(PY) -m pip install --quiet -c requirements.txt cmake ninja nanobind scikit-build-core
+	@echo "3/3 transformers, and eyespan itself: its C++ core is compiled now"
+	@$(PY) -m pip install --quiet -c requirements.txt --no-build-isolation -e .
+	@touch $@
 
-demo: setup
+$(VENV)/.ready-all: $(VENV)/.ready
+	@echo "Adding what tests, tables and grammars need"
+	@$(PY) -m pip install --quiet -r requirements.txt
+	@touch $@
+
+demo: $(VENV)/.ready
 	$(PY) -m eyespan demo
 
 check: setup
@@ -45,7 +55,7 @@ bench: setup
 	$(PY) -m eyespan bench report $(BENCH_OUT)
 	$(PY) -m eyespan bench report $(BENCH_OUT)/replay
 
-bench-host: setup
+bench-host: $(VENV)/.ready
 	$(PY) -m benchmarks.host
 
 # Thousands of random requests on one engine; nothing may differ, nothing may grow.

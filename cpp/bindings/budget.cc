@@ -47,7 +47,8 @@ void bind_budget(nb::module_& m) {
            "parents"_a, "scores"_a = nb::none(), "origins"_a = nb::none(),
            "(depths, cells, chances) of a proposal's nodes: 1 for children of the root, where each\n"
            "is counted, and its probability to be committed, never above its parent's. Without\n"
-           "scores every guess is half believed.")
+           "scores every guess is half believed. ValueError for what is no tree, and for scores\n"
+           "that are no numbers.")
       .def("learn",
            [](Calibration& self, const Ints& tokens, const Ints& parents, const Ints& depths,
               const Ints& cells, const Ints& text) {

@@ -21,7 +21,10 @@ std::int32_t octave(float score) {
   return static_cast<std::int32_t>(std::min(halves, Calibration::kBins - 1.0));
 }
 
-float as_chance(float score) { return score > 0.0F ? std::min(score, 1.0F) : 0.0F; }
+float as_chance(float score) {
+  require(!std::isnan(score), "scores that are no numbers");
+  return std::clamp(score, 0.0F, 1.0F);
+}
 
 /// Nodes worth sending, likeliest first; stable, so that parents stand before their children.
 std::vector<std::int32_t> likeliest(std::span<const double> chances, std::size_t cap) {

@@ -31,8 +31,8 @@ class Calibration {
   explicit Calibration(int sources);
 
   /// A proposal's nodes; `scores` and `origins` may be empty. Scores outside [0, 1] count as the
-  /// nearer end, those that are not numbers as 0. Throws std::invalid_argument for lengths that
-  /// differ, a parent that does not stand before its child, or an origin below 0.
+  /// nearer end. Throws std::invalid_argument for lengths that differ, a parent that does not stand
+  /// before its child, an origin below 0, or a score that is no number.
   Weighing weigh(std::span<const std::int32_t> parents, std::span<const float> scores,
                  std::span<const std::int32_t> origins) const;
 

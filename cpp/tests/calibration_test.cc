@@ -33,7 +33,8 @@ void what_is_no_tree_is_refused() {
   CHECK_REFUSED(calibration.weigh(Ints{-1}, {}, Ints{-1}));
   CHECK_REFUSED(calibration.learn(Ints{1}, Ints{-1}, Ints{1}, Ints{-1}, Ints{1}));
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  CHECK(calibration.weigh(Ints{-1}, Floats{nan}, Ints{9}).chances[0] == 0.0);
+  CHECK_REFUSED(calibration.weigh(Ints{-1}, Floats{nan}, {}));
+  CHECK(calibration.weigh(Ints{-1}, Floats{-1.0f}, Ints{9}).chances[0] == 0.0);
 }
 
 void the_widest_row_sets_the_width() {

@@ -50,13 +50,6 @@ def test_chances_are_the_slow_counts(
         assert core.accepted().tolist() == pytest.approx(reference.flat(reference.accepted))
 
 
-def test_a_score_that_is_no_number_counts_as_none() -> None:
-    core = _core.Calibration(1)
-    _, cells, chances = core.weigh(ints([-1, -1]), np.array([np.nan, 0.0], np.float32))
-    assert chances.tolist() == [0.0, 0.0]
-    assert cells[0] == cells[1]
-
-
 @pytest.mark.parametrize(
     ("parents", "scores", "origins"),
     [([0], None, None), ([-2], None, None), ([-1], [0.5, 0.5], None), ([-1], None, [-1])],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eyespan.bench.records import Done, Run, Store, read_runs
-from eyespan.errors import ConfigError, InputError, OutputError
+from eyespan.errors import InputError, OutputError
 
 
 def some(name: str) -> tuple[list[Run], Done]:
@@ -79,7 +79,7 @@ def test_an_unknown_status_is_damage(folder: Path) -> None:
 
 
 def test_two_runs_never_write_one_folder(folder: Path) -> None:
-    with Store(folder), pytest.raises(ConfigError, match="another run is writing"):
+    with Store(folder), pytest.raises(OutputError, match="another run is writing"):
         Store(folder)
     Store(folder).close()
 

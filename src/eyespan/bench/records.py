@@ -7,7 +7,6 @@ with the input it was at. Two runs never write one folder.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 from eyespan.closing import Closing
-from eyespan.errors import ConfigError, InputError, unwritable
+from eyespan.errors import InputError, unwritable
+from eyespan.locks import lock
 
 Status: TypeAlias = Literal["equal", "near tie", "DIFFERENT", "error"]
 STATUSES: tuple[Status, ...] = ("equal", "near tie", "DIFFERENT", "error")
@@ -104,9 +104,8 @@ class Store(Closing["Store"]):
         folder: of the run; made when missing.
 
     Raises:
-        ConfigError: another run writes there.
         InputError: the file holds something else.
-        OutputError: the folder cannot be written.
+        OutputError: the folder cannot be written, or another run writes there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -119,7 +118,7 @@ class Store(Closing["Store"]):
         except OSError as error:
             raise unwritable(f"run folder {folder}", error) from error
         try:
-            _take(self._lock, folder)
+            lock(self._lock, f"run folder {folder}")
             self._out = self._continue()
         except BaseException:
             self._lock.close()
@@ -236,15 +235,3 @@ def _parsed(raw: bytes) -> Run | Done:
     if line["status"] not in STATUSES:
         raise ValueError(f"status {line['status']!r}")
     return Run(**{**line, **{name: tuple(line.get(name, ())) for name in _TUPLES}})
-
-
-def _take(lock: IO[str], folder: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise ConfigError(
-            f"run folder {folder}",
-            found="another run is writing there",
-            needed="a folder of its own for every run",
-            todo="Wait for the other one, or choose another --out.",
-        ) from error

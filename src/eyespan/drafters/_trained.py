@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from eyespan.artifacts import Artifact, read_about, read_artifact, write_artifact
+from eyespan.config import refuse
 from eyespan.drafters._attention import CachedAttention, KeyValues, causal_mask, side_by_side
 from eyespan.drafters._growth import Roots, best_trees, grow
 from eyespan.drafters._head import Condition, DraftHead, HeadConfig
@@ -155,6 +156,8 @@ class Trained(Generic[C, H]):
 
     def __init__(self, *, vocab_size: int, checkpoint: str = "", **options: Any) -> None:
         self._check(options)
+        if not isinstance(checkpoint, (str, os.PathLike)):
+            refuse(self.name, "checkpoint", checkpoint, "a folder's path, or 'demo'")
         self.vocab_size, self.checkpoint = vocab_size, os.fspath(checkpoint)
         self._options = options
         self._head: H | None = None

@@ -37,8 +37,8 @@ class HybridConfig:
 
     Attributes:
         first, second: names of the parts.
-        nodes: of the merged tree with `budget="fixed"`, and of a trained part's own; RECAP's
-            number, for fair comparisons.
+        nodes: of the merged tree with `budget="fixed"`, and of each part's own where it has such an
+            option; RECAP's number, for fair comparisons.
         max_scopes: most memory scopes kept, here and by the parts; the least recently used is
             forgotten.
     """
