@@ -11,8 +11,9 @@ import pytest
 from eyespan.bench import metrics
 from eyespan.bench.datasets import load_selection, open_source
 from eyespan.bench.records import NOISE, PLAIN, Run, Store
-from eyespan.bench.runner import Runner, contestants_of
+from eyespan.bench.runner import Runner
 from eyespan.bench.settings import Method, Settings
+from eyespan.bench.sides import contestants_of
 from tests.fake_bench import NODE, PASS, READ_TOKEN, FakeClock, FakeTarget
 
 QUESTIONS = ("ab" * 8, "cd" * 16, "ef" * 24)

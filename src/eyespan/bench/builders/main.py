@@ -5,13 +5,39 @@ to serve (table 3).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from eyespan.bench import metrics
-from eyespan.bench.builders.shared import Report, number
+from eyespan.bench.builders.shared import Report, equal_of, number, summary
 from eyespan.bench.records import Run
 from eyespan.bench.tables import Cell, Results, Table
 
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
+BYTES_16_BIT = 2
+
+
+OVERVIEW = (
+    "Method", "S", "95 % interval", "S over stock", "S over compiled", "S decode only", "tau",
+    "P10", "above 1",
+)  # fmt: skip
+
+
+def overview(report: Report) -> Results:
+    """What a reader wants to know of every method first."""
+    whole = summary(report)
+    places = [whole.columns.index(name) for name in OVERVIEW]
+    rows = [(*(row[at] for at in places), equal_of(report.of(str(row[0])))) for row in whole.rows]
+    return Results(
+        (
+            replace(
+                whole,
+                id="overview",
+                title="Every method on one clock",
+                columns=(*OVERVIEW, "equal answers"),
+                rows=tuple(rows),
+            ),
+        )
+    )
 
 
 def table1(report: Report) -> Results:
@@ -65,9 +91,12 @@ def table3(report: Report) -> Results:
         runs = report.timed(label)
         held = [run.state_bytes for run in report.of(label) if run.state_bytes >= 0]
         plain = [run.plain_tokens / run.plain_seconds["total"] for run in runs]
+        weights = max((run.parameters for run in report.of(label)), default=0)
         rows.append(
             (
                 label,
+                weights / 1e6,
+                weights * BYTES_16_BIT / GIB,
                 max(held) / MIB if held else None,
                 number(metrics.acceptance_length(runs)),
                 number(metrics.speedup(runs)),
@@ -77,9 +106,10 @@ def table3(report: Report) -> Results:
     table = Table(
         id="recap_table3",
         title="What a method adds to a server, and what it brings",
-        columns=("Method", "host MiB", "tau", "S", "plain tokens/s"),
+        columns=("Method", "params (M)", "GiB", "host MiB", "tau", "S", "plain tokens/s"),
         rows=tuple(rows),
-        caption="Host memory is the largest that a drafter held after an answer, its request's own "
+        caption="Weights of the drafter in millions, and what they take on the device at 16 bits. "
+        "Host memory is the largest that a drafter held after an answer, its request's own "
         f"included. {report.caption()}",
         source="RECAP Table 3",
     )
