@@ -27,7 +27,9 @@ if [ ! -e "$venv/.ready" ]; then
   "$peer" -m pip install --quiet torch==2.13.0 transformers==4.57.6 dejavuu==0.2.0 flashspec==0.3.1
   # Its suffix tree needs numpy alone; vLLM, which the package is made for, stays out. It is built
   # from source, so it may fail: the table then does without.
-  "$peer" -m pip install --quiet --no-deps arctic-inference==0.3.0 || true
+  "$peer" -m pip install --quiet "setuptools<81" wheel ninja cmake nanobind==2.9.2 protobuf grpcio-tools
+  CMAKE_ARGS="-DPython_EXECUTABLE=$PWD/$peer" PATH="$PWD/$venv/bin:$PATH" \
+    "$peer" -m pip install --quiet --no-deps --no-build-isolation arctic-inference==0.3.0 || true
   touch "$venv/.ready"
 fi
 given=("$model" "$place/prompts.jsonl")

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from eyespan.bench.between import between
+from eyespan.bench.builders import main
 from eyespan.bench.compare import NEAR_TIE
 from eyespan.bench.datasets import Chosen, Selection
 from eyespan.bench.execute import execute
@@ -202,6 +203,10 @@ def test_tables_hold_what_the_records_say(tmp_path: Path) -> None:
     assert summary["n"]["outputs"] == "equal"
     assert summary[NOISE]["S"] == 1.0
     assert summary["m"]["S"] > summary["n"]["S"] > 1.0
+    assert tables["recap_table1"].caption.startswith("Highest S: m (")
+    assert main.leaders([("a", 1.0, 3.0), ("b", 2.0, None)], ["x"], 0) == "Highest S: b (x)."
+    assert main.leaders([("a", 1.0, 3.0), ("b", 2.0, None)], ["x"], 1) == "Highest tau: a (x)."
+    assert main.leaders([("a", None, None)], ["x"], 0) == ""
     (gain,) = tables["recap_table4"].rows
     assert gain[:2] == ("parts", "m on n")
     assert gain[2] > 0
@@ -300,7 +305,7 @@ def test_where_nothing_can_be_compiled_the_column_is_left_out_and_it_is_said(
     table = tables_of(tmp_path / "run")["overview"]
     assert f"{COMPILED} is left out: not a transformers model" in table.caption
     rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    assert rows["n"]["S over compiled"] is None
+    assert "S over compiled" not in table.columns
     assert (rows["n"]["tau"], rows["n"]["equal answers"]) == (2.0, "6 of 6")
 
 

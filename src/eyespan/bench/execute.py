@@ -18,7 +18,7 @@ from eyespan.bench.records import COMPILED, Store
 from eyespan.bench.runner import Runner
 from eyespan.bench.schedule import segments
 from eyespan.bench.settings import Method, Settings, usable_methods
-from eyespan.bench.sides import contestants_of
+from eyespan.bench.sides import Sides, contestants_of
 from eyespan.bench.stress import stress
 from eyespan.errors import ConfigError, InputError
 
@@ -132,7 +132,8 @@ def measure(
             board.note("compiling plain decoding")
             compiled, reason = compile_plain(target)
             skipped |= {COMPILED: reason} if reason else {}
-        Runner(settings, target, ready, sources, selections, store, board.update, compiled).run()
+        sides = Sides(settings, target, ready, compiled)
+        Runner(settings, sides, sources, selections, store, board.update).run()
     board.end()
     return skipped
 

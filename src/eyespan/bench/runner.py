@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from eyespan.bench.clock import own_garbage_only
-from eyespan.bench.compiled import Compiled
 from eyespan.bench.datasets import (
     Record,
     Selection,
@@ -24,7 +23,7 @@ from eyespan.bench.outcomes import Question, failed, judged, where
 from eyespan.bench.records import Done, Run, Store
 from eyespan.bench.schedule import Item, segments
 from eyespan.bench.settings import Settings
-from eyespan.bench.sides import Contestant, Sides
+from eyespan.bench.sides import Sides
 from eyespan.errors import EyespanError
 from eyespan.target.images import open_pictures
 
@@ -36,27 +35,23 @@ class Runner:
 
     Args:
         settings: of the run.
-        target: the model.
-        contestants: methods that can run here.
+        sides: everyone who answers.
         sources: sets by name.
         selections: their inputs.
         store: where results go.
         on_input: told every input's results.
-        compiled: compiled plain decoding, where it is a further column.
     """
 
     def __init__(
         self,
         settings: Settings,
-        target: Any,
-        contestants: Sequence[Contestant],
+        sides: Sides,
         sources: Mapping[str, Source],
         selections: Mapping[str, Selection],
         store: Store,
         on_input: OnInput = lambda runs: None,
-        compiled: Compiled | None = None,
     ) -> None:
-        self._settings, self._sides = settings, Sides(settings, target, contestants, compiled)
+        self._settings, self._sides = settings, sides
         self._sources, self._selections = sources, selections
         self._store, self._on_input = store, on_input
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from eyespan.bench import metrics
 from eyespan.bench.builders.shared import Report, equal_of, number, summary
@@ -25,7 +26,8 @@ OVERVIEW = (
 def overview(report: Report) -> Results:
     """What a reader wants to know of every method first."""
     whole = summary(report)
-    places = [whole.columns.index(name) for name in OVERVIEW]
+    shown = [name for name in OVERVIEW if name in whole.columns]
+    places = [whole.columns.index(name) for name in shown]
     rows = [(*(row[at] for at in places), equal_of(report.of(str(row[0])))) for row in whole.rows]
     return Results(
         (
@@ -33,7 +35,7 @@ def overview(report: Report) -> Results:
                 whole,
                 id="overview",
                 title="Every method on one clock",
-                columns=(*OVERVIEW, "equal answers"),
+                columns=(*shown, "equal answers"),
                 rows=tuple(rows),
             ),
         )
@@ -137,11 +139,29 @@ def _by_column(
         overall = [number(one) for one in average(runs, (speeds, taus))]
         rows.append((label, *cells, *overall))
     heads = [f"{name} {what}" for name in [*columns, last] for what in ("S", "tau")]
+    said = " ".join(leaders(rows, [*columns, last], at) for at in (0, 1))
     return Table(
         id=id_,
         title=title,
         columns=("Method", *heads),
         rows=tuple(rows),
-        caption=report.caption(),
+        caption=f"{said} {report.caption()}".strip(),
         source=source,
     )
+
+
+def leaders(rows: Sequence[tuple[Cell, ...]], columns: Sequence[str], at: int) -> str:
+    """In words, which method has the highest S (`at` 0) or tau (1) where.
+
+    Args:
+        rows: label, then S and tau of each column.
+        columns: names of what they stand under.
+        at: which of the two.
+    """
+    led: dict[str, list[str]] = {}
+    for place, name in zip(range(1 + at, 1 + 2 * len(columns), 2), columns, strict=True):
+        known = [(row[place], str(row[0])) for row in rows if isinstance(row[place], int | float)]
+        if known:
+            led.setdefault(max(known, key=itemgetter(0))[1], []).append(name)
+    parts = [f"{label} ({', '.join(names)})" for label, names in led.items()]
+    return f"Highest {('S', 'tau')[at]}: {'; '.join(parts)}." if parts else ""

@@ -120,11 +120,13 @@ def summary(report: Report) -> Table:
                 outputs_of(report.of(label)),
             )
         )
+    ran = {"S over stock": stock, "S over compiled": compiled}
+    shown = [at for at, name in enumerate(columns) if ran.get(name, rows)]
     return Table(
         id="summary",
         title="All methods over all inputs",
-        columns=columns,
-        rows=tuple(rows),
+        columns=tuple(columns[at] for at in shown),
+        rows=tuple(tuple(row[at] for at in shown) for row in rows),
         caption=f"S is the mean of paired throughput ratios against plain decoding in our loop, "
         f"prefill included; '{NOISE}' is the same for a second plain side. {report.caption()}",
     )
