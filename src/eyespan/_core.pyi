@@ -127,6 +127,15 @@ class ProposeRules:
 def token_recycling_shape() -> list[int]:
     """The static tree of Token Recycling: 80 nodes, depth 6, as a `shape`."""
 
+def recycled_tree(
+    matrix: NDArray[numpy.int32], root: int, media: TokenSet, budget: int
+) -> tuple[NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.float32]]:
+    """(tokens, parents, scores), each [n]: the first `budget` places of that tree, filled from
+    the rows [vocab, 8] of what follows each token. Media are left out with all below them;
+    a node scores 2^-(sum of rank + 1) over its path, and 0 where one of them repeats a
+    better sibling or comes from a row whose ids are all the same.
+    """
+
 class Memory:
     """The maps of one request: a shared U, its own C and G or None."""
 

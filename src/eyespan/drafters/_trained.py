@@ -22,7 +22,7 @@ from eyespan.artifacts import Artifact, read_about, read_artifact, write_artifac
 from eyespan.config import refuse
 from eyespan.drafters._attention import CachedAttention, KeyValues, causal_mask, side_by_side
 from eyespan.drafters._growth import Roots, best_trees, grow
-from eyespan.drafters._head import Condition, DraftHead, HeadConfig
+from eyespan.drafters._head import Condition, DraftHead, HeadConfig, count_parameters
 from eyespan.drafters.base import Ask
 from eyespan.errors import ConfigError, InputError, UnsupportedTarget, unknown_name
 from eyespan.target.weights import STATE_MEANING, TargetWeights
@@ -220,6 +220,10 @@ class Trained(Generic[C, H]):
         head.to(weights.embedding.device, weights.embedding.dtype)
         head.attach(weights.embedding, weights.lm_head)
         self._marks.clear()
+
+    def parameters(self) -> int:
+        """Weights of the head; the target's tables that it reads are not among them."""
+        return count_parameters(self.head_type, self.config)["total"]
 
     def bind(self, target: Target) -> None:
         """Attach to a live target; see `attach`."""

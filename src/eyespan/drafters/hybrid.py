@@ -19,7 +19,7 @@ import numpy as np
 from eyespan.budget import Calibration, Guess, keep_nodes
 from eyespan.config import check_whole, refuse
 from eyespan.drafters import DRAFTERS, TRAINED, make_drafter
-from eyespan.drafters.base import Ask, Bound, Drafter, Gate, Remembers, Session
+from eyespan.drafters.base import Ask, Bound, Drafter, Gate, Remembers, Session, parameters_of
 from eyespan.errors import unknown_name
 from eyespan.memory import Memory, check_memory
 from eyespan.scopes import Scopes
@@ -105,6 +105,10 @@ class Hybrid:
         for part in self.parts:
             if isinstance(part, Bound):
                 part.bind(target)
+
+    def parameters(self) -> int:
+        """Weights of both parts."""
+        return sum(map(parameters_of, self.parts))
 
     def begin(self, request: Request, prefill: Prefill) -> Session:
         """Open a session of each part."""
