@@ -144,6 +144,8 @@ class Decoder:
     def _packed(self, running: Running, weighed: Weighed, nodes: Nodes) -> Sent:
         root = int(running.ids[-1])
         try:
+            if (slots := running.state.room) is not None:  # a static cache has an end
+                nodes = np.sort(nodes)[: slots - 1]  # parents come before their children
             cut = keep_nodes(weighed.draft, nodes)
             if len(cut) and not 0 <= cut.tokens.min() <= cut.tokens.max() < self._vocab_size:
                 raise ValueError("a draft holds ids outside the target's vocabulary")

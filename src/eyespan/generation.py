@@ -33,7 +33,7 @@ from eyespan.target.base import Message, Prompt
 from eyespan.target.identity import identity_of
 from eyespan.target.images import Picture, open_pictures
 from eyespan.target.loading import load_target
-from eyespan.target.probe import self_test
+from eyespan.target.probe import check_needs, self_test
 from eyespan.text import check_stops
 from eyespan.trace import Trace, trace_to
 from eyespan.types import Generation, Request
@@ -105,6 +105,7 @@ class Engine:
         )
         if isinstance(self.drafter, Bound):
             self.drafter.bind(target)
+        check_needs(target, self.drafter.needs)
         policy = Policy(budget, self.drafter)
         if policy.ask > 0:
             self_test(target)
@@ -149,7 +150,8 @@ class Engine:
                 own `prepare` and `prompt_from_ids` made (its pictures are in it already).
             images: files or pictures, in the order of the prompt's placeholders (before the text
                 when the prompt is a plain string).
-            max_new_tokens: exact upper bound; cut further where the model's context ends.
+            max_new_tokens: exact upper bound; cut further where the model's context ends, or a
+                static cache that the prompt brings.
             stop: strings that end the answer and are not part of it.
             scope: memory scope; requests learn from each other only inside one scope.
             trace: a file to write (anew), or an open `Trace` that takes many requests.
@@ -376,6 +378,7 @@ class Engine:
 
     def _request(self, inputs: Prompt, max_new_tokens: int, scope: str | None) -> Request:
         info, length = self.target.info, len(inputs.ids)
+        slots = self.target.room(inputs)
         if length >= info.max_context:
             raise ContextError(
                 f"a prompt of {length} tokens",
@@ -388,7 +391,7 @@ class Engine:
             prompt_ids=inputs.ids,
             media_ids=info.media_ids,
             eos_ids=info.eos_ids,
-            max_new_tokens=min(max_new_tokens, info.max_context - length),
+            max_new_tokens=min(max_new_tokens, info.max_context - length, slots or MAX_NEW_TOKENS),
             scope=scope,
             conversation=inputs.conversation,
         )

@@ -26,6 +26,7 @@ from eyespan.target.capabilities import Capabilities, check_unchanged, inspect_m
 from eyespan.target.extras import hidden_states
 from eyespan.target.families import family_of
 from eyespan.target.features import Encoder
+from eyespan.target.given import room_of
 from eyespan.target.images import Picture, open_pictures
 from eyespan.target.inputs import PromptMaker
 from eyespan.target.media import eos_ids_of, media_ids_of, picture_ids_of
@@ -213,6 +214,10 @@ class HuggingFaceTarget:
         """What a conversation has read once `prompt` was answered; see `prefix.py`."""
         weights = self._encoder.weights()
         return prefix_after(prompt, ids, cache, pictures=pictures, before=before, weights=weights)
+
+    def room(self, prompt: Prompt) -> int | None:
+        """Tokens that fit behind a prompt in the cache it brings; raises as `given.py` says."""
+        return room_of(prompt, self.info.name, self._capabilities)
 
     def weights(self) -> TargetWeights:
         """See `weights.py`.
