@@ -262,4 +262,3 @@ def _fits(key: str, value: object) -> bool:
     if key == "error":
         return value is None or isinstance(value, str)
     return type(value) is (int if key in _NUMBERS else str)
-
