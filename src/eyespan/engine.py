@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import NamedTuple
 
+import numpy as np
+
 from eyespan._core import pack
 from eyespan.budget import best_chain, keep_nodes
 from eyespan.drafters.base import Ask, Drafter, Gate

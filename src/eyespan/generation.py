@@ -16,7 +16,13 @@ from eyespan.async_stream import AsyncStream
 from eyespan.batching import Scheduler, Ticket, spread
 from eyespan.budget import Budget
 from eyespan.chat_session import Chat
-from eyespan.checks import check_cancel, check_max_new_tokens, check_parts, check_scope
+from eyespan.checks import (
+    MAX_NEW_TOKENS,
+    check_cancel,
+    check_max_new_tokens,
+    check_parts,
+    check_scope,
+)
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
 from eyespan.drafters import make_drafter, with_shipped_weights
