@@ -2,7 +2,7 @@
 
     import eyespan
     engine = eyespan.load("demo")
-    print(engine.generate("What is the total?", images=["receipt.png"]).text)
+    print(engine.generate("What is the total?", images=["pictures/receipt-0000.png"]).text)
 
 Importing this package is cheap: torch and transformers are loaded on first use.
 """

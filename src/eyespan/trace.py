@@ -47,7 +47,7 @@ class Trace(Closing["Trace"]):
             except OutputError:
                 out.close()
                 raise
-            if not append and out.seekable():
+            if not append and self.file.is_file():  # a device has nothing to empty
                 out.truncate(0)
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
@@ -71,6 +71,8 @@ class Trace(Closing["Trace"]):
         """Turn the system's errors into ours."""
         try:
             yield
+        except OutputError:
+            raise
         except OSError as error:
             raise unwritable(f"trace file {self.file}", error) from error
         except ValueError as error:  # closed already, or a NUL character in its name
@@ -112,10 +114,12 @@ def keep_requests(file: Path, wanted: Callable[[Mapping[str, Any]], bool]) -> No
     """
     if not file.is_file():
         return
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+    place = Path(os.path.realpath(file))
+    part = place.with_name(f"{place.name}.{os.getpid()}.part")
     try:
-        with file.open("rb") as lines, part.open("wb") as kept:
+        with place.open("rb") as lines, part.open("wb") as kept:
             request: list[bytes] = []
+            keep = False
             for number, raw in enumerate(lines, 1):
                 if not raw.endswith(b"\n"):
                     break
@@ -125,7 +129,7 @@ def keep_requests(file: Path, wanted: Callable[[Mapping[str, Any]], bool]) -> No
                 request.append(raw)
                 if line["type"] == "end" and keep:
                     kept.writelines(request)
-        part.replace(os.path.realpath(file))
+        part.replace(place)
     except OSError as error:
         raise unwritable(f"trace file {file}", error) from error
     finally:

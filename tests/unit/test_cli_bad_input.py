@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -221,6 +222,22 @@ def test_end_ids_that_no_text_holds(shell: Shell, tiny_folder: Path, tmp_path: P
     for ends, code in ((-1, 0), ([2, 10**9], 0), ("end", 2)):
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
         assert shell("generate", "-m", folder, "-n", 4, "hi").code == code
+
+
+def test_a_full_disk_behind_stdout(
+    shell: Shell, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("a device that is always full is needed")
+    full = open("/dev/full", "w")  # noqa: SIM115 - closing it fails, as it must
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", full)
+        done = shell("generate", "-m", tiny_folder, "-n", 2, "hi")
+    with suppress(OSError):
+        full.close()
+    assert done.code == 2
+    assert done.err.startswith("eyespan: output: No space left")
+    assert done.err.count("\n") == 1
 
 
 def test_a_trace_without_room(shell: Shell, tiny_folder: Path, pictures: Path) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from glob import glob, has_magic
 from pathlib import Path
 
-from eyespan.errors import InputError, unwritable
+from eyespan.errors import InputError, OutputError, unwritable
 
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
@@ -104,6 +104,8 @@ def writing(file: Path, what: str) -> Iterator[None]:
     """
     try:
         yield
+    except OutputError:
+        raise
     except OSError as error:
         raise unwritable(f"{what} {file}", error) from error
 

@@ -119,8 +119,10 @@ class Results:
                 needed="a new file, or one that an interrupted run left, is needed",
                 todo="Choose another --out.",
             )
-        if lines:  # a run that ended before its first answer binds nobody to its settings
+        if any(line["type"] == "answer" for line in lines):
             self._compare(settings)
+        elif settings != self._settings:  # a run without an answer binds nobody to its settings
+            return []
         return lines
 
     def _compare(self, settings: Mapping[str, Any]) -> None:
