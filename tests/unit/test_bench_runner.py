@@ -217,6 +217,25 @@ def test_tables_hold_what_the_records_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake")
+def test_plain_and_the_fastest_of_many_methods_are_drawn(tmp_path: Path) -> None:
+    methods = tuple(
+        Method(label=f"m{at}", drafter="scripted", options={"steps": [at]}) for at in range(8)
+    )
+    settings = fake_settings(
+        tmp_path, seeds=(3,), repeats=1, methods=methods, compare=(), pairing="round",
+        tables=("recap_table15",),
+    )  # fmt: skip
+    assert run_fake(settings, tmp_path / "run") == 0
+    found = Results.read(tmp_path / "run")
+    rows = [row[0] for row in tables_of(tmp_path / "run")["recap_table15"].rows]
+    assert rows == [PLAIN, *(one.label for one in methods)]
+    (figure,) = [one for one in found.figures if one.id == "recap_figure6"]
+    drawn = [one.name for one in figure.series]
+    assert drawn[0] == PLAIN
+    assert set(drawn[1:]) == {"m3", "m4", "m5", "m6", "m7"}
+
+
+@pytest.mark.usefixtures("fake")
 def test_later_turns_are_asked_with_the_models_own_answers(tmp_path: Path) -> None:
     settings = fake_settings(tmp_path, seeds=(3,))
     run_fake(settings, tmp_path / "run")

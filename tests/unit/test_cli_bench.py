@@ -112,7 +112,7 @@ def test_damaged_files_of_a_run_are_named_with_what_to_do(
     for file, said in (
         (out / "manifest.json", "Delete it: results stay"),
         (out / "run.json", "in another folder"),
-        (out / "records.jsonl", "line 1 is no result"),
+        (out / "records.jsonl", "is no result"),
         (inputs, "delete the file to draw anew"),
     ):
         whole = file.read_bytes()
@@ -132,7 +132,11 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_later(
 ) -> None:
     command = ("bench", "run", run, "--out", tmp_path / "out")
     with room_for(2500):
-        assert "File too large" in shell.refused(*command)
+        full = shell(*command)
+    assert (full.code, full.out) == (2, "")
+    assert full.err.splitlines()[-1].startswith("eyespan: result file")
+    assert "File too large" in full.err
+    assert "Traceback" not in full.err
     done = shell(*command)
     assert done.code == 0, done.err
     assert {one.input for one in read_runs(tmp_path / "out")} == {"1", "2"}

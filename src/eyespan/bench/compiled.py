@@ -4,16 +4,17 @@ compiled forward, on the same model object.
 
 from __future__ import annotations
 
+from textwrap import shorten
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import CompileConfig, StaticCache
 
 from eyespan.bench.clock import Side, Timed
 from eyespan.bench.stock import stock_ids
 from eyespan.bench.watch import describe
 from eyespan.target.adapter import HuggingFaceTarget
+from eyespan.target.compiled import compiling
 
 if TYPE_CHECKING:
     from eyespan.target.base import Prompt
@@ -31,7 +32,7 @@ def compile_plain(target: Any) -> tuple[Compiled | None, str]:
     try:
         return Compiled(target), ""
     except Exception as error:  # whatever keeps this model from being compiled on this machine
-        return None, describe(error)
+        return None, shorten(describe(error), 200)
 
 
 class Compiled:
@@ -48,9 +49,6 @@ class Compiled:
     def __init__(self, target: HuggingFaceTarget) -> None:
         self._target = target
         self._known: set[int] = set()
-        config = CompileConfig(fullgraph=False, dynamic=False, mode="default")
-        config._compile_all_devices = True  # else only on accelerators
-        self._config = config
         self._side(target.prompt_from_ids(torch.arange(1, 9)), PROBE)
 
     def side(self, prompt: Any, images: Any = (), *, max_new_tokens: int) -> Side:
@@ -65,10 +63,7 @@ class Compiled:
         places = -(-(len(inputs) + max_new_tokens) // STEP) * STEP
 
         def write(tokens: int) -> tuple[int, ...]:
-            model = self._target.model
-            cache = StaticCache(config=model.config.get_text_config(), max_cache_len=places)
-            options = {"cache": cache, "compile_config": self._config}
-            return stock_ids(self._target, inputs, tokens, **options)
+            return stock_ids(self._target, inputs, tokens, **compiling(self._target, places))
 
         if places not in self._known:
             write(PROBE)
