@@ -144,7 +144,7 @@ RULES = (
         "a drafter that reads states",
     ),
     Rule(
-        {"drafter": ("fovea", "hybrid", "vispec"), "family": ("mllama",)},
+        {"drafter": ("fovea", "hybrid"), "family": ("mllama",)},
         "pictures never become tokens",
         UnsupportedTarget,
         "a drafter that reads visual tokens",
@@ -183,6 +183,5 @@ RULES = (
     Rule({"way": ("enabled",), "stop": ("context",)}, "stock runs past the end of a context"),
     Rule({"cache": ("chat",), "way": TOGETHER}, "a conversation writes one answer at a time"),
     Rule({"cache": ("kept", "chat"), "images": ("video",)}, "a conversation keeps pictures"),
-    Rule({"cache": ("kept",), "drafter": HEADS}, "a chat lets them read everything anew"),
     Rule({"cache": ("below", "at", "chat"), "stop": ("context",)}, "a text has one length"),
 )  # fmt: skip

@@ -25,7 +25,7 @@ from tests.unit.test_rejection import ALPHA, CUTS, LOGITS, VOCAB, chi_square_p, 
 START = 0
 SETTINGS = [*product((0.3, 1.0, 1.7), CUTS)]
 """(temperature, cut) of each row of a batch."""
-LENGTH = 400
+LENGTH = 120
 """Tokens of one answer."""
 
 
