@@ -32,7 +32,7 @@ from eyespan.target.base import Message, Prompt
 from eyespan.target.identity import identity_of
 from eyespan.target.images import Picture, open_pictures
 from eyespan.target.loading import load_target
-from eyespan.target.probe import self_test
+from eyespan.target.probe import check_needs, self_test
 from eyespan.text import check_stops
 from eyespan.trace import Trace
 from eyespan.types import Generation, Request
@@ -105,6 +105,7 @@ class Engine:
         )
         if isinstance(self.drafter, Bound):
             self.drafter.bind(target)
+        check_needs(target, self.drafter.needs)
         policy = Policy(budget, self.drafter)
         if policy.ask > 0:
             self_test(target)

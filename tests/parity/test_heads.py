@@ -332,7 +332,7 @@ def batch_of(
 
 @torch.no_grad()
 @pytest.mark.parametrize("variant", COMPARED)
-def test_training_sees_what_drafting_sees(variant: str, tmp_path: Path) -> None:
+def test_A48_training_sees_what_drafting_sees(variant: str, tmp_path: Path) -> None:
     """The unrolled steps of a batch equal the chain of drafts of each sequence."""
     target = target_of("llava")
     drafter = drafter_of(variant, target, tmp_path)
@@ -363,7 +363,7 @@ def test_training_sees_what_drafting_sees(variant: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses_are_finite_and_reach_the_weights(variant: str) -> None:
+def test_A49_losses_are_finite_and_reach_the_weights(variant: str) -> None:
     name, fields = VARIANTS[variant]
     target = target_of("llava")
     head = random_head(name, target.weights(), **{**FIELDS.get(name, {}), **fields})
@@ -383,7 +383,7 @@ def test_losses_are_finite_and_reach_the_weights(variant: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_what_a_head_learned_it_drafts(name: str, tmp_path: Path) -> None:
+def test_A48_what_a_head_learned_it_drafts(name: str, tmp_path: Path) -> None:
     """Two answers learnt by heart: training says so, and decoding accepts the drafts."""
     target = target_of("llava")
     head = random_head(name, target.weights(), **FIELDS.get(name, {})).train()
@@ -484,7 +484,7 @@ def test_controls_change_what_a_node_asks(query: str) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", ["llava", "qwen2_5_vl", "qwen3"])
-def test_states_at_tree_nodes_equal_a_plain_forwards(family: str) -> None:
+def test_A47_states_at_tree_nodes_equal_a_plain_forwards(family: str) -> None:
     """What a head reads at a node is what the model's own forward over the root path has there."""
     target = tiny_target(family)
     prompt = target.prepare("Say", tiny_images(1 if family in SEEING else 0))

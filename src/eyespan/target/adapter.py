@@ -227,7 +227,7 @@ class HuggingFaceTarget:
         """Read the prompt once (see `prefill.py`).
 
         Raises:
-            UnsupportedTarget: attention was asked for and cannot be seen, or the model was changed.
+            UnsupportedTarget: it cannot hand out what was asked for, or the model was changed.
         """
         if needs.visual_attention and not self._last_layer:
             raise unseen(self.info.name)

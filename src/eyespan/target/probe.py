@@ -7,6 +7,8 @@ on its neighbours.
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -51,6 +53,18 @@ def self_test(target: Target) -> None:
         for node in path:
             _compare(target, state, tree, node, packed[node])
         state.close()
+
+
+def check_needs(target: Target, needs: Needs) -> None:
+    """Read a few tokens as a drafter wants a prompt read, so that it is refused when it is loaded
+    and not in the midst of somebody's request.
+
+    Raises:
+        UnsupportedTarget: the target cannot hand out what the drafter reads.
+    """
+    text = (i for i in range(target.info.vocab_size) if i not in target.info.media_ids)
+    state, _ = target.prefill(target.prompt_from_ids(list(islice(text, 2))), needs)
+    state.close()
 
 
 def _compare(

@@ -36,6 +36,8 @@ class Family:
         image_text: how one picture is written in a prompt when there is no chat template.
         split: how features of single pictures can be computed, so that none is encoded twice;
             None encodes a request's pictures together.
+        withholds: fields of `Needs` that its models cannot hand out for a prompt with pictures;
+            drafters that need one of them are refused.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Family:
     own_masks: bool = False
     image_text: str = ""
     split: Split | None = None
+    withholds: tuple[str, ...] = ()
 
     @property
     def sees(self) -> bool:
