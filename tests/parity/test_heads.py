@@ -5,6 +5,7 @@ sees what drafting sees, and the text stays the target's whatever random weights
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -380,6 +381,21 @@ def test_A49_losses_are_finite_and_reach_the_weights(variant: str) -> None:
     touched = [p.grad is not None and bool(p.grad.any()) for p in head.parameters()]
     assert sum(touched) > 0.5 * len(touched)
     assert all(p.grad is None or torch.isfinite(p.grad).all() for p in head.parameters())
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("name", TRAINED)
+def test_A49_rows_that_see_nothing_stay_finite(name: str, layers: int) -> None:
+    """Behind a short sequence of a batch stands padding that nobody may see, layer upon layer."""
+    target = target_of("llava")
+    head = random_head(name, target.weights(), **FIELDS.get(name, {}), layers=layers).train()
+    batch = batch_of(target, head.reads, [2, 0])
+    batch = replace(batch, supervise=batch.supervise & torch.tensor([[True], [False]]))
+    found = head.training_losses(batch, TrainState(progress=0.5))
+    found["loss"].backward()  # type: ignore[no-untyped-call]
+    assert torch.isfinite(found["loss"])
+    for parameter in head.parameters():
+        assert parameter.grad is None or torch.isfinite(parameter.grad).all()
 
 
 @pytest.mark.parametrize("name", TRAINED)
