@@ -335,6 +335,14 @@ def spread(
                 needed="one entry for each prompt, empty ones where there is nothing",
                 todo="Pass lists of equal length.",
             )
+    for own in each or ():
+        if not isinstance(own, Mapping):
+            raise ConfigError(
+                "each",
+                found=f"a {type(own).__name__} among its entries",
+                needed="a mapping of options for each prompt, empty ones where there is nothing",
+                todo="Write each=[{...}, ...].",
+            )
     asked = []
     for at, prompt in enumerate(prompts):
         own = {**options, **(each[at] if each is not None else {})}

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from eyespan.errors import ConfigError
 from eyespan.sequence import FIRST_ROOM
 from eyespan.types import Ints, TokenLogprobs
 from eyespan.verify import inverse_draw
@@ -131,7 +132,18 @@ class Chooser:
     def _shaped(self, ids: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """A float32 copy of the logits, and what the processors make of it."""
         raw = logits[None].to(ids.device, torch.float32, copy=True)
-        return raw, raw if self._shape is None else self._shape(ids, raw)
+        if self._shape is None:
+            return raw, raw
+        shaped = self._shape(ids, raw)
+        if not isinstance(shaped, Tensor) or shaped.shape != raw.shape:
+            found = tuple(shaped.shape) if isinstance(shaped, Tensor) else type(shaped).__name__
+            raise ConfigError(
+                "logits_processors",
+                found=f"they made {found} of scores of shape {tuple(raw.shape)}",
+                needed="every processor returns scores of the shape that it is given",
+                todo="Correct the processor.",
+            )
+        return raw, shaped
 
 
 def greedy(scores: Tensor, _position: int) -> int:

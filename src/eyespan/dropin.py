@@ -59,7 +59,7 @@ def disable(model: Any) -> Any:
     loop = _loop_of(model)
     if loop is not None:
         loop.engine.target.detach()
-    model.__class__ = _plain_class(model)
+        model.__class__ = _plain_class(model)
     return model
 
 

@@ -13,7 +13,6 @@ from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from eyespan._core import pack
 from eyespan.budget import best_chain, keep_nodes
@@ -21,7 +20,7 @@ from eyespan.drafters.base import Ask, Drafter, Gate
 from eyespan.policy import Policy, Weighed
 from eyespan.sequence import Running, sources_of
 from eyespan.target.base import Prompt, Target
-from eyespan.types import DraftTree, PackedTree, Step, TargetOut, empty_ints
+from eyespan.types import DraftTree, Nodes, PackedTree, Step, TargetOut, empty_ints
 from eyespan.verify import verify
 
 log = logging.getLogger("eyespan")
@@ -144,9 +143,11 @@ class Decoder:
             self._switch_off(running)
             return Weighed.nothing()
 
-    def _packed(self, running: Running, weighed: Weighed, nodes: npt.NDArray[np.intp]) -> Sent:
+    def _packed(self, running: Running, weighed: Weighed, nodes: Nodes) -> Sent:
         root = int(running.ids[-1])
         try:
+            if (slots := running.state.room) is not None:  # a static cache has an end
+                nodes = np.sort(nodes)[: slots - 1]  # parents come before their children
             cut = keep_nodes(weighed.draft, nodes)
             if len(cut) and not 0 <= cut.tokens.min() <= cut.tokens.max() < self._vocab_size:
                 raise ValueError("a draft holds ids outside the target's vocabulary")

@@ -16,12 +16,19 @@ from eyespan.async_stream import AsyncStream
 from eyespan.batching import Scheduler, Ticket, spread
 from eyespan.budget import Budget
 from eyespan.chat_session import Chat
+from eyespan.checks import (
+    MAX_NEW_TOKENS,
+    check_cancel,
+    check_max_new_tokens,
+    check_parts,
+    check_scope,
+)
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
 from eyespan.drafters import make_drafter, with_shipped_weights
 from eyespan.drafters.base import Bound, Drafter, KnowsTasks
 from eyespan.engine import Decoder
-from eyespan.errors import BatchError, ConfigError, ContextError, InputError
+from eyespan.errors import BatchError, ContextError, InputError
 from eyespan.grammar import Grammars, check_format
 from eyespan.policy import Policy
 from eyespan.sampling import Sampling
@@ -34,10 +41,8 @@ from eyespan.target.images import Picture, open_pictures
 from eyespan.target.loading import load_target
 from eyespan.target.probe import check_needs, self_test
 from eyespan.text import check_stops
-from eyespan.trace import Trace
+from eyespan.trace import Trace, trace_to
 from eyespan.types import Generation, Request
-
-MAX_NEW_TOKENS = 1_000_000
 
 AnswerKind = TypeVar("AnswerKind", bound=Answer)
 
@@ -94,8 +99,9 @@ class Engine:
         sampling: Sampling | None = None,
         **drafter_options: Any,
     ) -> None:
+        check_parts(target, drafter, drafter_options)
         self.target = target
-        self.sampling = sampling or Sampling()
+        self.sampling = Sampling.of({}, sampling)
         if isinstance(drafter, str):
             drafter_options = with_shipped_weights(drafter, target.info.name, drafter_options)
         self.drafter = (
@@ -150,7 +156,8 @@ class Engine:
                 own `prepare` and `prompt_from_ids` made (its pictures are in it already).
             images: files or pictures, in the order of the prompt's placeholders (before the text
                 when the prompt is a plain string).
-            max_new_tokens: exact upper bound; cut further where the model's context ends.
+            max_new_tokens: exact upper bound; cut further where the model's context ends, or a
+                static cache that the prompt brings.
             stop: strings that end the answer and are not part of it.
             scope: memory scope; requests learn from each other only inside one scope.
             trace: a file to write (anew), or an open `Trace` that takes many requests.
@@ -228,7 +235,9 @@ class Engine:
         requests = spread(prompts, images, n, each, options, self.sampling)
         results: list[Any] = [None] * len(requests)
         with ExitStack() as stack:
-            sink = stack.enter_context(Trace(trace)) if isinstance(trace, (str, Path)) else trace
+            sink = trace_to(trace)
+            if sink is not None and sink is not trace:
+                stack.enter_context(sink)
             scheduler = stack.enter_context(Scheduler(self, max_rows=max_rows))
             left = iter(enumerate(requests))
             while True:
@@ -265,17 +274,18 @@ class Engine:
     ) -> AnswerKind:
         """Check a request whole and make its answer ready; see `stream`."""
         started = perf_counter()
-        _check_max_new_tokens(max_new_tokens)
+        check_max_new_tokens(max_new_tokens)
         stops = check_stops(stop)
-        _check_scope(scope)
+        check_scope(scope)
         check_granularity(granularity)
+        check_cancel(cancel)
         wanted = Sampling.of(options, sampling or self.sampling)
         if wanted.response_format is not None:
             check_format(wanted.response_format)
         inputs = self._inputs(prompt, images)
         request = self._request(inputs, max_new_tokens, scope)
         choosing = Choosing(self.target, wanted, inputs, request, self._grammar_compiler)
-        sink = Trace(trace) if isinstance(trace, (str, Path)) else trace
+        sink = trace_to(trace)
         return kind(
             self,
             request,
@@ -353,7 +363,7 @@ class Engine:
             InputError: the scope holds nothing yet, or the folder holds something else.
             OutputError: the folder cannot be written.
         """
-        _check_scope(scope)
+        check_scope(scope)
         with self.lock:
             save_memory(path, self.drafter, scope, identity_of(self.target))
 
@@ -368,12 +378,13 @@ class Engine:
             UnsupportedRequest: the drafter keeps nothing between requests.
             InputError: damaged, too large, of another target or other settings; nothing is lost.
         """
-        _check_scope(scope)
+        check_scope(scope)
         with self.lock:
             load_memory(path, self.drafter, scope, identity_of(self.target))
 
     def _request(self, inputs: Prompt, max_new_tokens: int, scope: str | None) -> Request:
         info, length = self.target.info, len(inputs.ids)
+        slots = self.target.room(inputs)
         if length >= info.max_context:
             raise ContextError(
                 f"a prompt of {length} tokens",
@@ -386,27 +397,7 @@ class Engine:
             prompt_ids=inputs.ids,
             media_ids=info.media_ids,
             eos_ids=info.eos_ids,
-            max_new_tokens=min(max_new_tokens, info.max_context - length),
+            max_new_tokens=min(max_new_tokens, info.max_context - length, slots or MAX_NEW_TOKENS),
             scope=scope,
             conversation=inputs.conversation,
-        )
-
-
-def _check_scope(scope: object) -> None:
-    if scope is not None and not isinstance(scope, str):
-        raise ConfigError(
-            f"scope={scope!r:.40}",
-            found="not a name",
-            needed="text, or None for the engine's own scope",
-            todo="Pass the name of a memory that requests may share.",
-        )
-
-
-def _check_max_new_tokens(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_NEW_TOKENS:
-        raise ConfigError(
-            f"max_new_tokens={value!r}",
-            found="not a usable number of tokens",
-            needed=f"a whole number from 1 to {MAX_NEW_TOKENS:,}",
-            todo="Pass how long the answer may become.",
         )

@@ -13,14 +13,13 @@ from eyespan.budget import (
     Budget,
     Calibration,
     CostCurve,
-    best_cut,
     best_cuts,
     check_budget,
     depths_of,
 )
 from eyespan.drafters.base import Drafter
 from eyespan.sequence import Running
-from eyespan.types import MAX_PACK, DraftTree
+from eyespan.types import MAX_PACK, DraftTree, Nodes
 
 PROBE_SHARE = 0.02
 """Most of a plain step's time that drafting may cost while drafts do not pay."""
@@ -94,18 +93,17 @@ class Policy:
         chances = np.where(guess.depths <= running.depth, guess.chances, 0.0)
         return Weighed(draft, chances, "no gain" if chances.any() else "room")
 
-    def cut(
-        self, proposals: Sequence[Weighed], batch: Sequence[Running]
-    ) -> list[npt.NDArray[np.intp]]:
+    def cut(self, proposals: Sequence[Weighed], batch: Sequence[Running]) -> list[Nodes]:
         """Which nodes of every proposal to send; rows of one pass are sized together."""
         chances = [proposal.chances for proposal in proposals]
         if not self.auto:
             return [np.flatnonzero(fits) for fits in chances]
-        sizes = {"host_ms": self._host_ms, "cap": self.cap, "worth": self._worth}
-        if self._one_pass:
-            cuts = best_cuts(chances, self._curve, **sizes)  # type: ignore[arg-type]
-        else:
-            cuts = [best_cut(row, self._curve, **sizes) for row in chances]  # type: ignore[arg-type]
+        passes = [chances] if self._one_pass else [[row] for row in chances]
+        cuts: list[Nodes] = []
+        for rows in passes:
+            cuts += best_cuts(
+                rows, self._curve, host_ms=self._host_ms, cap=self.cap, worth=self._worth
+            )
         for proposal, nodes, running in zip(proposals, cuts, batch, strict=True):
             if nodes.size == 0 and proposal.reason == "no gain":
                 running.resting = int(self._host_ms / (PROBE_SHARE * self._curve.ms[0]))

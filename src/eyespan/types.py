@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 Ints: TypeAlias = npt.NDArray[np.int32]
 Floats: TypeAlias = npt.NDArray[np.float32]
+Nodes: TypeAlias = npt.NDArray[np.signedinteger[Any]]
+"""Indices of nodes in a draft."""
 Words: TypeAlias = npt.NDArray[np.uint64]
 
 Finish: TypeAlias = Literal["eos", "length", "stop", "cancelled"]

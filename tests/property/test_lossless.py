@@ -259,7 +259,7 @@ def test_a_malformed_draft_costs_speed_never_the_answer(what: str, budget: Any) 
     running = start(decoder, request_for(target, [2, 3], 30))
     finish(decoder, running)
     assert running.output_ids.tolist() == target.plain([2, 3], 30)
-    if budget == "fixed":
+    if budget == "fixed" or what == "scores that are no numbers":
         assert running.counters.plain_steps["drafter fault"] == 1
 
 

@@ -94,7 +94,7 @@ def matched(nodes: Sequence[Node], ahead: Sequence[int]) -> int:
 def weights(state: State) -> Iterator[list[float]]:
     """Fusion weights of every look-up of the state's tree, by specificity."""
     config = RecapConfig()
-    nodes = tree(state, 3, "entropy", config.budget)
+    nodes = tree(state, 3, "entropy", config.nodes)
     asked = [node.path for node in nodes if node.depth < config.depth]
     for path in [(), *(path for path in asked if path[-1] not in state.eos)]:
         rows = state.memory.find([*state.history, *path], state.media)

@@ -11,8 +11,9 @@ import pytest
 from eyespan.bench import metrics
 from eyespan.bench.datasets import load_selection, open_source
 from eyespan.bench.records import NOISE, PLAIN, Run, Store
-from eyespan.bench.runner import Runner, contestants_of
+from eyespan.bench.runner import Runner
 from eyespan.bench.settings import Method, Settings
+from eyespan.bench.sides import Sides, contestants_of
 from tests.fake_bench import NODE, PASS, READ_TOKEN, FakeClock, FakeTarget
 
 QUESTIONS = ("ab" * 8, "cd" * 16, "ef" * 24)
@@ -41,7 +42,8 @@ def measured(
     with Store(tmp_path / folder) as store:
         target = FakeTarget(clock=clock)
         ready, _ = contestants_of(target, methods, settings.repeats)
-        Runner(settings, target, ready, {name: source}, {name: selection}, store).run()
+        sides = Sides(settings, target, ready)
+        Runner(settings, sides, {name: source}, {name: selection}, store).run()
         return store.runs
 
 

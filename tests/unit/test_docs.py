@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from eyespan.engine import Decoder
 from eyespan.generation import Engine
 from eyespan.policy import Policy
 from eyespan.testing import tiny_images, tiny_target
+from tests.cli import Shell
 from tests.property.test_lossless import finish, request_for, start
 from tests.toys import ToyTarget
 
@@ -63,3 +65,44 @@ def test_every_reported_failure_in_the_docs_has_its_tests_and_every_test_its_row
             found.setdefault(number, set()).add(str(file.relative_to(tests)))
     assert [number for number, _ in rows] == sorted(found)
     assert {number: set(re.findall("`(.*?)`", files)) for number, files in rows} == found
+
+
+def test_the_readmes_pictures_are_those_that_the_demo_hands_out(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything that the README names under pictures/ is there once its first command ran."""
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS.parent / "README.md").read_text()
+    assert "eyespan demo --pictures pictures" in text
+    assert shell("demo", "--pictures", "pictures").code == 0
+    named = re.findall(r"pictures/[\w*.-]+", text)
+    assert len(named) > 4
+    assert all(list(tmp_path.glob(name)) for name in named)
+    assert shell("demo", "--pictures", "pictures").code == 0, "twice is as well as once"
+    (tmp_path / "pictures/text-0003.png").write_text("mine")
+    assert "nothing was copied" in shell.refused("demo", "--pictures", "pictures")
+    assert (tmp_path / "pictures/text-0003.png").read_text() == "mine"
+
+
+@pytest.mark.slow
+def test_the_readmes_first_lines_of_python_and_its_commands_run(
+    shell: Shell,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to(DOCS.parent / "runs")
+    text = (DOCS.parent / "README.md").read_text()
+    section = text[text.index("## On the command line") :]
+    lines = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)[0].splitlines()
+    commands = [line[line.index("eyespan ") :] for line in lines]
+    assert len(commands) > 7
+    for command in commands:
+        assert shell(*shlex.split(command, comments=True)[1:]).code == 0, command
+    (code,) = [
+        code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "tau:" in code
+    ]
+    capsys.readouterr()
+    exec(compile(code, "README.md", "exec"), {})
+    assert "The chart shows" in capsys.readouterr().out

@@ -147,3 +147,9 @@ def test_pictures_together_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(open_pictures([PICTURE, PICTURE])) == 2
     with pytest.raises(InputError, match="over all pictures of a request"):
         open_pictures([PICTURE] * 3)
+
+
+@pytest.mark.parametrize("size", [(0, 0), (0, 5)])
+def test_a_picture_without_pixels(size: tuple[int, int]) -> None:
+    with pytest.raises(InputError, match="0 x "):
+        open_picture(Image.new("RGB", size))

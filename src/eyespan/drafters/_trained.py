@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from eyespan.artifacts import Artifact, read_about, read_artifact, write_artifact
+from eyespan.config import refuse
 from eyespan.drafters._attention import CachedAttention, KeyValues, causal_mask, side_by_side
 from eyespan.drafters._growth import Roots, best_trees, grow
-from eyespan.drafters._head import Condition, DraftHead, HeadConfig
+from eyespan.drafters._head import Condition, DraftHead, HeadConfig, count_parameters
 from eyespan.drafters.base import Ask
 from eyespan.errors import ConfigError, InputError, UnsupportedTarget, unknown_name
 from eyespan.target.weights import STATE_MEANING, TargetWeights
@@ -155,6 +156,8 @@ class Trained(Generic[C, H]):
 
     def __init__(self, *, vocab_size: int, checkpoint: str = "", **options: Any) -> None:
         self._check(options)
+        if not isinstance(checkpoint, (str, os.PathLike)):
+            refuse(self.name, "checkpoint", checkpoint, "a folder's path, or 'demo'")
         self.vocab_size, self.checkpoint = vocab_size, os.fspath(checkpoint)
         self._options = options
         self._head: H | None = None
@@ -217,6 +220,10 @@ class Trained(Generic[C, H]):
         head.to(weights.embedding.device, weights.embedding.dtype)
         head.attach(weights.embedding, weights.lm_head)
         self._marks.clear()
+
+    def parameters(self) -> int:
+        """Weights of the head; the target's tables that it reads are not among them."""
+        return count_parameters(self.head_type, self.config)["total"]
 
     def bind(self, target: Target) -> None:
         """Attach to a live target; see `attach`."""

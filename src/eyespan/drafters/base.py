@@ -115,6 +115,20 @@ class Gate(Protocol):
 
 
 @runtime_checkable
+class Weighted(Protocol):
+    """A drafter that brings weights of its own."""
+
+    def parameters(self) -> int:
+        """How many numbers they are; the target's tables that it shares are not counted."""
+        ...
+
+
+def parameters_of(drafter: Drafter) -> int:
+    """Weights that a drafter adds to a server, in numbers."""
+    return drafter.parameters() if isinstance(drafter, Weighted) else 0
+
+
+@runtime_checkable
 class Bound(Protocol):
     """A drafter with a model of its own, which has to fit the target."""
 

@@ -117,6 +117,14 @@ class DraftModel:
         check_same_words(target, draft)
         self._model = draft
 
+    def parameters(self) -> int:
+        """Weights of the draft model."""
+        import torch
+
+        module = getattr(self.model, "model", None)
+        held = module.parameters() if isinstance(module, torch.nn.Module) else ()
+        return sum(one.numel() for one in held)
+
     def begin(self, request: Request, prefill: Prefill) -> Session:
         """Open a session: the draft model reads the prompt's text."""
         return DraftModelSession(self, request)

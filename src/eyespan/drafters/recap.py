@@ -65,15 +65,15 @@ class RecapConfig:
         priors: weights by specificity among the available rows, the paper's alpha: a name or three
             numbers.
         eta: what a path's score is multiplied by at depth 1, 2, ...; the last one repeats (eq. 8).
-        budget: nodes of a tree besides root and suffix nodes.
+        nodes: of a tree besides root and suffix nodes (the paper's node budget).
         width: most children of a node.
         depth: longest path.
         search: "best_first", or "fixed", the control of table 4: the published static tree of Token
-            Recycling (80 nodes), filled level by level and cut at `budget`.
+            Recycling (80 nodes), filled level by level and cut at `nodes`.
         suffix_tokens: longest continuation taken from the text itself; 0 turns it off.
         suffix_min_match: shortest match worth continuing.
         suffix_occurrence: which earlier occurrence of the match is continued.
-        suffix_inside_budget: whether suffix nodes count within `budget` (controls of table 7).
+        suffix_inside_budget: whether suffix nodes count within `nodes` (controls of table 7).
         seed_context: whether the prompt's rows also seed C and G.
         max_rows: most rows a map holds; the least recently written makes room.
         max_suffix_tokens: most tokens the suffix automaton keeps; then the recent half stays.
@@ -92,7 +92,7 @@ class RecapConfig:
     fusion: FusionRule = "entropy"
     priors: PriorSet | tuple[float, ...] = "default"
     eta: tuple[float, ...] = (0.68, 0.63, 0.50, 0.43, 0.40, 0.38)
-    budget: int = 63
+    nodes: int = 63
     width: int = 8
     depth: int = 10
     search: Search = "best_first"
@@ -132,12 +132,12 @@ class RecapConfig:
             _refuse("eta", self.eta, "one or more numbers above 0, at most 1")
         if self.priors not in PRIORS and not (_weights(self.priors) and len(self.priors) == 3):
             _refuse("priors", self.priors, f"{', '.join(PRIORS)}, or three numbers in (0, 1]")
-        if self.budget + self.extra_nodes >= MAX_PACK:
-            _refuse("budget", self.budget, f"less than {MAX_PACK} with suffix_tokens and the root")
+        if self.nodes + self.extra_nodes >= MAX_PACK:
+            _refuse("nodes", self.nodes, f"less than {MAX_PACK} with suffix_tokens and the root")
 
     @property
     def extra_nodes(self) -> int:
-        """Suffix nodes on top of the budget."""
+        """Suffix nodes on top of `nodes`."""
         return 0 if self.suffix_inside_budget else self.suffix_tokens
 
     def rules(self) -> _core.ProposeRules:
@@ -163,7 +163,7 @@ _CHOICES = {
 }
 _RANGES = {
     "row_size": (ROW_SIZE, ROW_SIZE),
-    "budget": (1, MAX_PACK - 1),
+    "nodes": (1, MAX_PACK - 1),
     "width": (1, ROW_SIZE),
     "depth": (1, 21),
     "suffix_tokens": (0, MAX_PACK - 1),
@@ -228,7 +228,7 @@ class Recap:
             prompt_rows="all" if self.config.seed_context else "first",
             hidden_layers=(-1,) if semantic else (),
         )
-        self.fixed_budget = self.config.budget
+        self.fixed_budget = self.config.nodes
         self.extra_nodes = self.config.extra_nodes
         self._scopes: OrderedDict[str | None, _core.RowMap] = OrderedDict()
         self._last: OrderedDict[tuple[str | None, str | None], _Contexts] = OrderedDict()
@@ -389,7 +389,7 @@ class RecapSession:
         tokens, parents, scores, origins = self._memory.propose(
             history,
             self._rules,
-            min(budget, self._config.budget),
+            min(budget, self._config.nodes),
             self._media,
             self._eos,
             continuation=continuation,

@@ -26,6 +26,7 @@ from eyespan.target.capabilities import Capabilities, check_unchanged, inspect_m
 from eyespan.target.extras import hidden_states
 from eyespan.target.families import family_of
 from eyespan.target.features import Encoder
+from eyespan.target.given import room_of
 from eyespan.target.images import Picture, open_pictures
 from eyespan.target.inputs import PromptMaker
 from eyespan.target.media import eos_ids_of, media_ids_of, picture_ids_of
@@ -214,6 +215,10 @@ class HuggingFaceTarget:
         weights = self._encoder.weights()
         return prefix_after(prompt, ids, cache, pictures=pictures, before=before, weights=weights)
 
+    def room(self, prompt: Prompt) -> int | None:
+        """Tokens that fit behind a prompt in the cache it brings; raises as `given.py` says."""
+        return room_of(prompt, self.info.name, self._capabilities)
+
     def weights(self) -> TargetWeights:
         """See `weights.py`.
 
@@ -227,7 +232,7 @@ class HuggingFaceTarget:
         """Read the prompt once (see `prefill.py`).
 
         Raises:
-            UnsupportedTarget: it cannot hand out what was asked for, or the model was changed.
+            UnsupportedTarget: attention was asked for and cannot be seen, or the model was changed.
         """
         if needs.visual_attention and not self._last_layer:
             raise unseen(self.info.name)

@@ -87,7 +87,7 @@ def open_pictures(pictures: Sequence[Picture]) -> list[Image.Image]:
             "images",
             found=f"a single {type(pictures).__name__}",
             needed="a list of pictures is needed",
-            todo=f"Write images=[{pictures!r:.40}].",
+            todo="Put it into a list: images=[...].",
         )
     waiting = list(pictures)
     if len(waiting) > MAX_PICTURES:
@@ -130,6 +130,8 @@ def _read(path: Path, label: str) -> bytes:
 
 def _check_size(opened: Image.Image, label: str, most: int) -> None:
     width, height = opened.size
+    if width * height == 0:
+        raise _bad(label, f"{width} x {height} pixels", "Send a picture with something on it.")
     if width * height > most:
         raise _too_large(label, f"{width} x {height} pixels", most)
 

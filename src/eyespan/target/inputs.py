@@ -203,6 +203,13 @@ class PromptMaker:
     def _ids(self, input_ids: Any) -> Tensor:
         """[1, L] int64 on the device."""
         ids = torch.as_tensor(np.asarray(input_ids) if isinstance(input_ids, list) else input_ids)
+        if ids.numel() and (ids.is_floating_point() or ids.is_complex()):
+            raise InputError(
+                "a prompt",
+                found=f"ids of type {str(ids.dtype).removeprefix('torch.')}",
+                needed="whole numbers are needed",
+                todo="Pass what the tokenizer returned.",
+            )
         ids = ids.to(self._device, torch.int64)
         ids = ids[None] if ids.ndim == 1 else ids
         if ids.shape[0] != 1 or ids.shape[1] == 0:

@@ -17,7 +17,7 @@ from eyespan.target import cache as caches
 from eyespan.target.attention import row_watched
 from eyespan.target.base import Prompt, SequenceState
 from eyespan.target.capabilities import Capabilities
-from eyespan.target.extras import hidden_states, refuse_withheld, visual_tokens
+from eyespan.target.extras import hidden_states, visual_tokens
 from eyespan.target.families import Family
 from eyespan.target.features import Encoder
 from eyespan.target.rows import top_rows
@@ -52,11 +52,7 @@ def read_prompt(
 
     Returns:
         The sequence's state, with every prompt token in the cache, and what the prompt brought.
-
-    Raises:
-        UnsupportedTarget: the model cannot hand out what is needed.
     """
-    refuse_withheld(needs, family, type(model).__name__)
     cache = caches.new_cache(model.config) if prompt.cache is None else prompt.cache
     past = caches.length(cache)
     positions = row_positions(prompt.ids, media_ids, needs.prompt_rows)

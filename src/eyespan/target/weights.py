@@ -113,11 +113,11 @@ def weights_of(model: Any, name: str) -> TargetWeights:
             "both",
             todo="Use a drafter without weights, such as recap.",
         )
-    if not getattr(model.config.get_text_config(decoder=True), "num_attention_heads", None):
+    if not hasattr(model.config.get_text_config(decoder=True), "num_attention_heads"):
         raise UnsupportedTarget(
             f"a trained drafter for '{name}'",
             found="a decoder without attention heads",
-            needed="heads are needed: a drafter has a layer of the target's own shape",
+            needed="an attention decoder is needed, whose shape a drafter takes over",
             todo="Use a drafter without weights, such as recap.",
         )
     return TargetWeights(

@@ -101,7 +101,7 @@ class Setup:
         with waiting(f"loading {self.model}"):
             from eyespan.target import load_target
 
-            return load_target(self.model, dtype=self.dtype, device=_device(self.device))
+            return load_target(self.model, dtype=self.dtype, device=self.device)
 
     def load(self) -> Engine:
         """Load the engine, telling a waiting user so.
@@ -184,25 +184,6 @@ def drafter_options(drafter: str, pairs: Sequence[str]) -> dict[str, Any]:
         options[key] = _typed(key, value, defaults[key])
     make_drafter(drafter, vocab_size=_ANY_VOCABULARY, **options)
     return options
-
-
-def _device(name: str | None) -> str | None:
-    """A device that this machine has."""
-    import torch
-
-    if name is None:
-        return None
-    try:
-        if torch.empty(0, device=name).is_meta:
-            raise RuntimeError("it holds no data")
-    except (RuntimeError, AssertionError, ImportError) as error:
-        raise ConfigError(
-            f"device '{name}'",
-            found="torch cannot use it on this machine",
-            needed="a device such as cpu or cuda:0 is needed",
-            todo="See `eyespan doctor`, or leave --device out.",
-        ) from error
-    return name
 
 
 _ANY_VOCABULARY = 1 << 21

@@ -16,7 +16,7 @@ WANTED = (50.0, 90.0, 95.0, 99.0)
 
 def table15(report: Report) -> Results:
     """Latency percentiles of whole inputs, and their curve; each method beside its own plain
-    runs.
+    runs, which come once where all methods share them.
     """
     rows: list[tuple[Cell, ...]] = []
     lines = []
@@ -24,7 +24,9 @@ def table15(report: Report) -> Results:
         runs = report.timed(label)
         if not runs:
             continue
-        for name, some in ((f"{PLAIN}, beside {label}", _partners(runs)), (label, runs)):
+        shared = report.settings.pairing == "round"
+        plain = (PLAIN if shared else f"{PLAIN}, beside {label}", _partners(runs))
+        for name, some in ([] if shared and rows else [plain]) + [(label, runs)]:
             latencies = metrics.input_latencies(some)
             rows.append((name, *metrics.percentiles(latencies, WANTED)))
             seconds, shares = metrics.cumulative(latencies)

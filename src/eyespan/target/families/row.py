@@ -34,10 +34,11 @@ class Family:
         step_inputs: forward arguments [1, L, ...] with a row per token; a step repeats the last.
         own_masks: the model's wrapper always builds masks itself and takes none from outside.
         image_text: how one picture is written in a prompt when there is no chat template.
+        tells_states: whether a forward that reads pictures may be asked for the states of its
+            layers.
+        tells_visual_tokens: whether projected visual tokens enter its decoder, and can be seen.
         split: how features of single pictures can be computed, so that none is encoded twice;
             None encodes a request's pictures together.
-        withholds: fields of `Needs` that its models cannot hand out for a prompt with pictures;
-            drafters that need one of them are refused.
     """
 
     name: str
@@ -54,8 +55,9 @@ class Family:
     step_inputs: tuple[str, ...] = ()
     own_masks: bool = False
     image_text: str = ""
+    tells_states: bool = True
+    tells_visual_tokens: bool = True
     split: Split | None = None
-    withholds: tuple[str, ...] = ()
 
     @property
     def sees(self) -> bool:

@@ -230,7 +230,7 @@ _MLLAMA = Family(
     media_inputs=("pixel_values", "aspect_ratio_mask", "aspect_ratio_ids"),
     step_inputs=("cross_attention_mask",),
     image_text="<|image|>",
-    withholds=("visual_tokens", "visual_attention"),  # no feature stands in its text
+    tells_visual_tokens=False,
 )
 
 _PHI4_MULTIMODAL = Family(
@@ -241,8 +241,8 @@ _PHI4_MULTIMODAL = Family(
     media_tokens=("<|image|>", "<|audio|>"),
     media_inputs=("image_pixel_values", "image_sizes", "image_attention_mask"),
     image_text="<|image|>",
-    # asked for all states, transformers' own wrapper loses those that its tower works with
-    withholds=("hidden_layers", "visual_tokens"),
+    tells_states=False,  # once asked, transformers' vision tower fails in every later call
+    tells_visual_tokens=False,
 )
 
 _MOLMO2 = Family(
