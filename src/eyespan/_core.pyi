@@ -423,7 +423,8 @@ class Calibration:
     ) -> tuple[NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.float64]]:
         """(depths, cells, chances) of a proposal's nodes: 1 for children of the root, where each
         is counted, and its probability to be committed, never above its parent's. Without
-        scores every guess is half believed.
+        scores every guess is half believed. ValueError for what is no tree, and for scores
+        that are no numbers.
         """
 
     def learn(
