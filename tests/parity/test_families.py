@@ -151,7 +151,7 @@ def budgets() -> list[Any]:
 
 
 @pytest.mark.parametrize(("family", "images", "videos", "budget"), budgets())
-def test_recap_is_lossless(family: str, images: int, videos: int, budget: int) -> None:
+def test_A08_recap_is_lossless(family: str, images: int, videos: int, budget: int) -> None:
     target, prompt = target_of(family), prompt_of(family, images, videos)
     drafter = make_drafter("recap", vocab_size=target.info.vocab_size, budget=budget)
     engine = Engine(target, drafter, budget="fixed")
@@ -163,7 +163,7 @@ def test_recap_is_lossless(family: str, images: int, videos: int, budget: int) -
 
 
 @pytest.mark.parametrize(("family", "images", "videos"), marked(EVERY_CASE))
-def test_random_and_perfect_guesses_are_lossless(family: str, images: int, videos: int) -> None:
+def test_A08_random_and_perfect_guesses_are_lossless(family: str, images: int, videos: int) -> None:
     target, prompt = target_of(family), prompt_of(family, images, videos)
     for drafter in (RandomDrafter(VOCAB_SIZE), OracleDrafter(target, [prompt], TOKENS)):
         running = answer(Engine(target, drafter, budget="fixed"), prompt, TOKENS)
@@ -189,7 +189,7 @@ def test_generate_of_an_enabled_model(family: str, images: int, videos: int) -> 
 
 
 @pytest.mark.parametrize("family", WINDOWED)
-def test_windows_below_at_and_above_prompt_and_draft(family: str) -> None:
+def test_A15_windows_below_at_and_above_prompt_and_draft(family: str) -> None:
     target = target_of(family)
     for length in (3, WINDOW - 6, WINDOW - 1, WINDOW + 1):
         prompt = target.prompt_from_ids(list(range(40, 40 + length)))
@@ -229,7 +229,7 @@ def test_left_padding_changes_nothing(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", CHAINS)
-def test_owed_tokens_ride_along_or_are_paid(family: str) -> None:
+def test_A17_owed_tokens_ride_along_or_are_paid(family: str) -> None:
     """Rejections in a row: what the states are owed never costs a forward of its own until it is
     long, and a released cache owes nothing.
     """
@@ -299,7 +299,7 @@ def test_stock_decoding_of_a_hybrid_is_unchanged_by_our_use() -> None:
 
 
 @pytest.mark.parametrize("family", EVERY_TEXT + EVERY_SEEING)
-def test_media_ids_are_known(family: str) -> None:
+def test_A05_media_ids_are_known(family: str) -> None:
     """A media id that a row forgets would be drafted and end the answer in the next forward."""
     target = target_of(family)
     prompt = prompt_of(family, 2 if family in EVERY_SEEING else 0, 0)

@@ -123,6 +123,27 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     clock.install(monkeypatch)
 
 
+@pytest.mark.usefixtures("fake")
+def test_A53_repeated_inputs_are_said_wherever_the_numbers_are(tmp_path: Path) -> None:
+    """What recalls an earlier answer is fast on a set that asks the same thing again."""
+    for name, asked, said in (
+        ("again", ("abc", "cab", "abc", "abc"), "2 of 4 inputs repeat an earlier one"),
+        ("new", ("abc", "cab", "bca", "aaa"), None),
+    ):
+        one = questions(tmp_path / name, *({"question": each} for each in asked))
+        shown = io.StringIO()
+        execute(
+            fake_settings(tmp_path, datasets=(one,)),
+            tmp_path / f"run {name}",
+            lambda said: FakeTarget(clock=clock),
+            Board(Console(file=shown, width=200), "test"),
+        )
+        tables = (tmp_path / f"run {name}" / "tables.md").read_text()
+        assert ("repeat an earlier" in shown.getvalue()) == ("repeat an earlier" in tables)
+        assert said is None or said in tables
+        assert ("repeat an earlier" in tables) == bool(said)
+
+
 class Killed(BaseException):
     """As sudden as kill -9 for everything that runs here."""
 

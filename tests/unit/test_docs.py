@@ -56,6 +56,17 @@ def test_the_example_drafter_is_lossless_and_drafts() -> None:
     assert running.counters.accepted > 10
 
 
+def test_every_reported_failure_in_the_docs_has_its_tests_and_every_test_its_row() -> None:
+    tests = DOCS.parent / "tests"
+    rows = re.findall(r"^\| (A\d\d) \|.*\| (`.*`) \|$", (DOCS / "lossless.md").read_text(), re.M)
+    found: dict[str, set[str]] = {}
+    for file in tests.rglob("test_*.py"):
+        for number in re.findall(r"^(?:async )?def test_(A\d\d)_", file.read_text(), re.M):
+            found.setdefault(number, set()).add(str(file.relative_to(tests)))
+    assert [number for number, _ in rows] == sorted(found)
+    assert {number: set(re.findall("`(.*?)`", files)) for number, files in rows} == found
+
+
 def test_the_readmes_pictures_are_those_that_the_demo_hands_out(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from eyespan.bench.builders import Report, build, kind_of
+from eyespan.bench.builders.shared import repeats_said
 from eyespan.bench.compiled import compile_plain
-from eyespan.bench.datasets import Selection, Source, load_selection, open_source
+from eyespan.bench.datasets import Selection, Source, load_selection, open_source, repeated
 from eyespan.bench.live import Board
 from eyespan.bench.manifest import manifest, write_json
 from eyespan.bench.markdown import write_markdown
@@ -62,12 +63,15 @@ def execute(settings: Settings, folder: Path, load_target: LoadTarget, board: Bo
         _same_settings(folder / "run.json", settings, empty=empty)
         if kind == "answers":
             sources, selections = open_inputs(settings, folder, board)
+            again = repeated(selections.values())
+            if said := repeats_said(again, sum(len(each.inputs) for each in selections.values())):
+                board.note(said)
             skipped |= measure(settings, methods, sources, selections, store, load_target, board)
             extra: Mapping[str, Any] = {}
         else:
-            extra = _stressed(settings, folder)
+            extra, again = _stressed(settings, folder), 0
         skipped = {**_left_out_before(folder, store), **skipped}
-        certificate = _certificate(folder, settings, skipped)
+        certificate = _certificate(folder, settings, skipped, again)
         report = Report(
             settings=settings,
             runs=store.runs,
@@ -172,10 +176,13 @@ def _left_out_before(folder: Path, store: Store) -> dict[str, str]:
     return {label: reason for label, reason in held.items() if label not in ran}
 
 
-def _certificate(folder: Path, settings: Settings, skipped: Mapping[str, str]) -> dict[str, Any]:
+def _certificate(
+    folder: Path, settings: Settings, skipped: Mapping[str, str], again: int
+) -> dict[str, Any]:
     """The manifest, written anew each time; earlier ones of the same folder are kept in it."""
     file = folder / "manifest.json"
     now = {**manifest(), "seeds": list(settings.seeds), "skipped": dict(skipped)}
+    now["repeated_inputs"] = again
     earlier: list[Any] = []
     if held := _held_manifest(folder):
         earlier = [*held.pop("earlier", []), held]

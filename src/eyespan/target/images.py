@@ -99,8 +99,11 @@ def open_pictures(pictures: Sequence[Picture]) -> list[Image.Image]:
         )
     opened: list[Image.Image] = []
     left = MAX_PIXELS_TOGETHER
-    for picture in waiting:
-        opened.append(open_picture(picture, most_pixels=min(MAX_PIXELS, left)))
+    for at, picture in enumerate(waiting, 1):
+        # a path says which picture is meant; of several without one, their place does
+        named = isinstance(picture, (str, Path)) or len(waiting) == 1
+        name = None if named else f"{at} of {len(waiting)}"
+        opened.append(open_picture(picture, name, most_pixels=min(MAX_PIXELS, left)))
         left -= opened[-1].width * opened[-1].height
     return opened
 

@@ -57,9 +57,21 @@ class Report:
                 f"; {self.manifest['machine']}, {self.manifest['threads']} threads, commit "
                 f"{(self.manifest['commit'] or 'unknown')[:12]}"
             )
+        if said := repeats_said(int(self.manifest.get("repeated_inputs", 0)), inputs):
+            text += f"; {said}"
         for label, reason in self.skipped.items():
             text += f". {label} is left out: {reason}"
         return text + "."
+
+
+def repeats_said(again: int, inputs: int) -> str:
+    """A warning where more than one input in a hundred is an earlier one once more, else ""."""
+    if again <= 0.01 * inputs:
+        return ""
+    return (
+        f"{again} of {inputs} inputs repeat an earlier one, whose answer a method that remembers "
+        "recalls"
+    )
 
 
 _PAIRS = {"each": "a plain run beside every run", "round": "a plain run in every round"}
