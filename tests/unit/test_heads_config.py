@@ -7,7 +7,7 @@ import json
 import pytest
 
 from eyespan.drafters import fovea
-from eyespan.drafters.fovea import FoveaConfig
+from eyespan.drafters._fovea_config import FoveaConfig
 from eyespan.errors import ConfigError
 from eyespan.target.weights import BACKBONES
 

@@ -15,22 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from eyespan.drafters._head import (
+from eyespan.drafters._blocks import (
     Attend,
     Block,
-    Condition,
-    DraftHead,
     FeedForward,
-    HeadConfig,
-    Hidden,
     RmsNorm,
-    TrainState,
-    count_parameters,
     join_heads,
-    need,
     rotary,
     split_heads,
 )
+from eyespan.drafters._head import Condition, DraftHead, Hidden, TrainState, count_parameters
+from eyespan.drafters._head_config import HeadConfig, need
 from eyespan.drafters._trained import Trained
 from eyespan.drafters._unroll import Score, unroll
 from eyespan.errors import InputError

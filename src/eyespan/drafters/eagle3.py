@@ -15,19 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from eyespan.drafters._head import (
-    Condition,
-    DraftHead,
-    FeedForward,
-    HeadConfig,
-    Hidden,
-    RmsNorm,
-    SelfAttention,
-    TrainState,
-    count_parameters,
-    need,
-    rotary,
-)
+from eyespan.drafters._blocks import FeedForward, RmsNorm, SelfAttention, rotary
+from eyespan.drafters._head import Condition, DraftHead, Hidden, TrainState, count_parameters
+from eyespan.drafters._head_config import HeadConfig, need
 from eyespan.drafters._trained import Trained
 from eyespan.drafters._unroll import Drafted, Score, unroll
 from eyespan.train import losses

@@ -15,15 +15,8 @@ import torch
 from torch import Tensor
 
 from eyespan.drafters._eagle_layer import EagleLayer
-from eyespan.drafters._head import (
-    Condition,
-    DraftHead,
-    HeadConfig,
-    PromptPairs,
-    TrainState,
-    count_parameters,
-    need,
-)
+from eyespan.drafters._head import Condition, DraftHead, PromptPairs, TrainState, count_parameters
+from eyespan.drafters._head_config import HeadConfig, need
 from eyespan.drafters._trained import Trained
 from eyespan.drafters._unroll import Score, unroll
 from eyespan.train import losses
