@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -121,17 +121,26 @@ class Calibration:
         """
         depths = depths_of(draft)
         scores = _scores(draft)
-        octaves = np.minimum(-2.0 * np.log2(np.maximum(scores, 1e-6)), BINS - 1).astype(np.intp)
-        cells = np.minimum(depths - 1, DEPTHS - 1) * BINS + octaves
+        cells = _cells(depths, scores)
         if draft.origins is not None:
             cells += np.minimum(draft.origins, self._sources - 1) * (DEPTHS * BINS)
-        free = (self._accepted[cells] + PRIOR_WEIGHT * scores) / (
-            self._offered[cells] + PRIOR_WEIGHT
-        )
+        free = self._believed(cells, scores)
         chances: list[float] = []  # plain lists: a tree is too small for numpy to pay here
         for own, parent in zip(free.tolist(), draft.parents.tolist(), strict=True):
             chances.append(own if parent < 0 else min(own, chances[parent]))
         return Guess(at, draft, depths, cells, np.array(chances))
+
+    def chances(self, scores: Floats, depth: int) -> npt.NDArray[np.float64]:
+        """[n] chances of nodes of the first source at one depth, by their scores [n] alone."""
+        return self._believed(_cells(np.full(scores.shape, depth), scores), scores)
+
+    def _believed(self, cells: npt.NDArray[np.intp], scores: Floats) -> npt.NDArray[np.float64]:
+        """[n] what became of nodes of these cells; their own scores where few were seen."""
+        offered, accepted = self._offered[cells], self._accepted[cells]
+        believed: npt.NDArray[np.float64] = (accepted + PRIOR_WEIGHT * scores) / (
+            offered + PRIOR_WEIGHT
+        )
+        return believed
 
     def learn(self, guess: Guess, text: Ints) -> None:
         """Count a proposal against the text that followed its root.
@@ -148,6 +157,27 @@ class Calibration:
             self._accepted[guess.cells[node]] += 1.0
 
 
+class Pace(NamedTuple):
+    """What a drafter has to know to stop drafting in time: what its nodes would be worth.
+
+    Attributes:
+        curve: cost of the target's forwards.
+        beliefs: turns scores into chances.
+        cap: most nodes that may be sent.
+        one_pass: whether the rows of a batch share a forward.
+    """
+
+    curve: CostCurve
+    beliefs: Calibration
+    cap: int
+    one_pass: bool
+
+    def costs(self, rows: int, most: int) -> npt.NDArray[np.float64]:
+        """[most + 1] milliseconds of checking 0, 1, ... nodes in each of some rows."""
+        sizes = np.arange(1, most + 2)
+        return self.curve.of(rows * sizes) if self.one_pass else rows * self.curve.of(sizes)
+
+
 class Guess(NamedTuple):
     """A proposal that the text has not passed yet: evidence for the budget rule."""
 
@@ -160,6 +190,13 @@ class Guess(NamedTuple):
     """[n] where the calibration counts each node."""
     chances: npt.NDArray[np.float64]
     """[n] probability of each node to be committed."""
+
+
+def _cells(depths: npt.NDArray[Any], scores: Floats) -> npt.NDArray[np.intp]:
+    """[n] where a calibration counts nodes of its first source."""
+    octaves = np.minimum(-2.0 * np.log2(np.maximum(scores, 1e-6)), BINS - 1).astype(np.intp)
+    cells: npt.NDArray[np.intp] = np.minimum(depths - 1, DEPTHS - 1) * BINS + octaves
+    return cells
 
 
 def _scores(draft: DraftTree) -> Floats:

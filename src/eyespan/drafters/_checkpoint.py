@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from eyespan.drafters._head import DraftHead
 from eyespan.drafters._head_config import HeadConfig
 from eyespan.errors import InputError, UnsupportedTarget, unknown_name
 from eyespan.target.weights import STATE_MEANING, TargetWeights
+
+if TYPE_CHECKING:
+    from eyespan.target.base import Target
 
 KIND = "trained drafter"
 DEMO = "demo"
@@ -149,3 +152,24 @@ class SavedHead:
             needed=f"{needed} is needed by its config",
             todo="Save it again; the manifest and the tensors do not belong together.",
         )
+
+
+def comes_along(name: str, target: Target) -> bool:
+    """Whether this package has a head of a method that was trained for a target.
+
+    Args:
+        name: of a trained drafter.
+        target: live; known again by its shape and a sample of its weights, not by its name.
+    """
+    if not os.path.isdir(_shipped(name)):
+        return False
+    try:
+        SavedHead(name, DEMO).check_target(target.weights())
+    except UnsupportedTarget:
+        return False
+    return True
+
+
+def _shipped(name: str) -> str:
+    """Where a method's head lies that comes along."""
+    return str(files("eyespan") / "demo" / "drafters" / name)

@@ -23,6 +23,7 @@ from eyespan.drafters._context import Context, encode, together
 from eyespan.drafters._growth import Roots, best_trees, grow
 from eyespan.drafters._head import Condition, DraftHead
 from eyespan.drafters._head_config import HeadConfig, check_options, defaults
+from eyespan.drafters._pacing import Growing, Pacing
 from eyespan.drafters.base import Ask
 from eyespan.errors import ConfigError
 from eyespan.target.weights import TargetWeights
@@ -132,6 +133,7 @@ class Trained(Generic[C, H]):
         head.to(weights.embedding.device, weights.embedding.dtype)
         head.attach(weights.embedding, weights.lm_head)
         self._marks.clear()
+        self._pacing = Pacing(on_cpu=self._device.type == "cpu")
 
     def bind(self, target: Target) -> None:
         """Attach to a live target; see `attach`."""
@@ -184,6 +186,7 @@ class Trained(Generic[C, H]):
             return [DraftTree.empty() for _ in asks]
         sessions: list[TrainedSession] = [ask.session for ask in asks]  # type: ignore[misc]
         contexts = [session.context for session in sessions]
+        growing = self._growing(asks, max(sizes))
         cache = self.catch_up(contexts, [ask.prefix for ask in asks])
         last = [len(ask.prefix) - 1 for ask in asks]
         roots = Roots(
@@ -194,8 +197,17 @@ class Trained(Generic[C, H]):
             ends=torch.stack([session.ends for session in sessions]),
             generator=self.generator(last),
         )
-        found = grow(self.head, cache, roots, width=self.config.width, depth=self.config.depth)
+        width, depth = self.config.width, self.config.depth
+        found = grow(self.head, cache, roots, width=width, depth=depth, growing=growing)
         return best_trees(found, sizes)
+
+    def _growing(self, asks: Sequence[Ask], nodes: int) -> Growing | None:
+        """What stops these trees where a level does not pay; None where all are grown whole."""
+        paces = [ask.pace for ask in asks if ask.pace is not None]
+        if len(paces) < len(asks):
+            return None
+        width, depth = self.config.width, self.config.depth
+        return self._pacing.begin(paces, nodes=nodes, width=width, depth=depth)
 
     def catch_up(self, contexts: Sequence[Context], prefixes: Sequence[Ints]) -> KeyValues:
         """Encode what was committed since the last proposal; returns the batch's cache."""

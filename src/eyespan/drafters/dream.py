@@ -24,7 +24,7 @@ from eyespan.drafters._blocks import (
     rotary,
     split_heads,
 )
-from eyespan.drafters._head import Condition, DraftHead, Hidden, TrainState, count_parameters
+from eyespan.drafters._head import Condition, DraftHead, Hidden, TrainState
 from eyespan.drafters._head_config import HeadConfig, need
 from eyespan.drafters._trained import Trained
 from eyespan.drafters._unroll import Score, unroll
@@ -177,11 +177,6 @@ class DreamHead(DraftHead):
         if "mid" in terms:
             loss = loss + config.mid_weight * terms["mid"]
         return {"loss": loss, **{k: v.detach() for k, v in terms.items()}, **score()}
-
-
-def describe(config: DreamConfig) -> dict[str, int]:
-    """Trainable parameters of each part, and "total"; allocates nothing."""
-    return count_parameters(DreamHead, config)
 
 
 class Dream(Trained[DreamConfig, DreamHead]):

@@ -23,7 +23,7 @@ from eyespan.drafters._blocks import Block, RmsNorm, rotary
 from eyespan.drafters._context import Context
 from eyespan.drafters._fovea_config import FoveaConfig
 from eyespan.drafters._fovea_objective import Scored, objective
-from eyespan.drafters._head import Condition, DraftHead, Hidden, TrainState, count_parameters
+from eyespan.drafters._head import Condition, DraftHead, Hidden, TrainState
 from eyespan.drafters._head_config import HeadConfig
 from eyespan.drafters._trained import Trained
 from eyespan.drafters._unroll import unroll
@@ -32,17 +32,6 @@ from eyespan.types import Ints
 
 if TYPE_CHECKING:
     from eyespan.train.batch import TrainBatch
-
-PUBLISHED_PARAMETERS = {
-    "llava-1.6-vicuna-7b": 0.621e9,
-    "llava-1.6-vicuna-13b": 0.962e9,
-    "qwen2.5-vl-7b": 0.583e9,
-}
-"""Trainable parameters that section 4 reports. The parts that the text names do not add up to them:
-with d_k = d_u = d_h, two blocks of LLaVA-7B give 0.50 billion, three of LLaVA-13B 1.10."""
-
-LAYERS = {"llava-1.6-vicuna-13b": 3}
-"""Blocks by backbone (section 4); all others have two."""
 
 _INNER = 512
 
@@ -192,11 +181,6 @@ class FoveaHead(DraftHead):
 def _two_layers(wide: int, out: int) -> nn.Sequential:
     """Two biased linear layers with SiLU between them (appendix C)."""
     return nn.Sequential(nn.Linear(wide, _INNER), nn.SiLU(), nn.Linear(_INNER, out))
-
-
-def describe(config: FoveaConfig) -> dict[str, int]:
-    """Trainable parameters of each part, and "total"; allocates nothing."""
-    return count_parameters(FoveaHead, config)
 
 
 class Fovea(Trained[FoveaConfig, FoveaHead]):
