@@ -49,6 +49,12 @@ void bind_budget(nb::module_& m) {
            "is counted, and its probability to be committed, never above its parent's. Without\n"
            "scores every guess is half believed. ValueError for what is no tree, and for scores\n"
            "that are no numbers.")
+      .def("chances",
+           [](const Calibration& self, const Floats& scores, int depth) {
+             return numpy(self.chances(span(scores), depth));
+           },
+           "scores"_a, "depth"_a,
+           "[n] chances of nodes of the first source at one depth, by their scores alone.")
       .def("learn",
            [](Calibration& self, const Ints& tokens, const Ints& parents, const Ints& depths,
               const Ints& cells, const Ints& text) {

@@ -15,10 +15,12 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(what);
 }
 
-/// Half octaves below 1: twice as fine as powers of two.
-std::int32_t octave(float score) {
+/// The first source's cell of a depth and a score, in half octaves below 1.
+std::int32_t cell_of(std::int32_t depth, float score) {
   const double halves = -2.0 * std::log2(std::max(static_cast<double>(score), 1e-6));
-  return static_cast<std::int32_t>(std::min(halves, Calibration::kBins - 1.0));
+  const double bin = std::min(halves, Calibration::kBins - 1.0);
+  return std::min(depth - 1, Calibration::kDepths - 1) * Calibration::kBins +
+         static_cast<std::int32_t>(bin);
 }
 
 float as_chance(float score) {
@@ -57,18 +59,32 @@ Weighing Calibration::weigh(std::span<const std::int32_t> parents, std::span<con
             "a parent stands before its children");
     const std::int32_t depth = parent < 0 ? 1 : out.depths[parent] + 1;
     const float score = scores.empty() ? kUnscored : as_chance(scores[at]);
-    std::int32_t cell = std::min(depth - 1, kDepths - 1) * kBins + octave(score);
+    std::int32_t cell = cell_of(depth, score);
     if (!origins.empty()) {
       require(origins[at] >= 0, "an origin is not below 0");
       cell += std::min(origins[at], sources_ - 1) * kPerSource;
     }
-    const double own =
-        (accepted_[cell] + kPriorWeight * score) / (offered_[cell] + kPriorWeight);
+    const double own = believed(cell, score);
     out.depths[at] = depth;
     out.cells[at] = cell;
     out.chances[at] = parent < 0 ? own : std::min(own, out.chances[parent]);
   }
   return out;
+}
+
+std::vector<double> Calibration::chances(std::span<const float> scores, int depth) const {
+  require(depth >= 1, "depths count from 1");
+  std::vector<double> out;
+  out.reserve(scores.size());
+  for (const float score : scores) {
+    const float chance = as_chance(score);
+    out.push_back(believed(cell_of(depth, chance), chance));
+  }
+  return out;
+}
+
+double Calibration::believed(std::int32_t cell, float score) const {
+  return (accepted_[cell] + kPriorWeight * score) / (offered_[cell] + kPriorWeight);
 }
 
 void Calibration::learn(std::span<const std::int32_t> tokens,

@@ -36,6 +36,9 @@ class Calibration {
   Weighing weigh(std::span<const std::int32_t> parents, std::span<const float> scores,
                  std::span<const std::int32_t> origins) const;
 
+  /// Chances of nodes of the first source at one depth (from 1), by their scores alone.
+  std::vector<double> chances(std::span<const float> scores, int depth) const;
+
   /// Counts a whole proposal against the text that followed its root; nodes deeper than the text
   /// are not counted. Throws std::invalid_argument for lengths that differ or an unknown cell.
   void learn(std::span<const std::int32_t> tokens, std::span<const std::int32_t> parents,
@@ -49,6 +52,8 @@ class Calibration {
   void restore(std::span<const double> offered, std::span<const double> accepted);
 
  private:
+  double believed(std::int32_t cell, float score) const;
+
   std::int32_t sources_;
   std::vector<double> offered_, accepted_;
 };

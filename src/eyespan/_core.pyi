@@ -427,6 +427,9 @@ class Calibration:
         that are no numbers.
         """
 
+    def chances(self, scores: NDArray[numpy.float32], depth: int) -> NDArray[numpy.float64]:
+        """[n] chances of nodes of the first source at one depth, by their scores alone."""
+
     def learn(
         self,
         tokens: NDArray[numpy.int32],

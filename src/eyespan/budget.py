@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from eyespan import _core
 from eyespan.errors import ConfigError
-from eyespan.types import MAX_PACK, DraftTree, Ints, Nodes
+from eyespan.types import MAX_PACK, DraftTree, Floats, Ints, Nodes
 
 Budget: TypeAlias = Literal["auto", "fixed"] | int
 
@@ -123,6 +123,10 @@ class Calibration:
         """
         return Guess(at, draft, *self._core.weigh(draft.parents, draft.scores, draft.origins))
 
+    def chances(self, scores: Floats, depth: int) -> npt.NDArray[np.float64]:
+        """[n] chances of nodes of the first source at one depth, by their scores [n] alone."""
+        return self._core.chances(scores, depth)
+
     def learn(self, guess: Guess, text: Ints) -> None:
         """Count a proposal against the text that followed its root.
 
@@ -132,6 +136,27 @@ class Calibration:
         """
         draft = guess.draft
         self._core.learn(draft.tokens, draft.parents, guess.depths, guess.cells, text)
+
+
+class Pace(NamedTuple):
+    """What a drafter has to know to stop drafting in time: what its nodes would be worth.
+
+    Attributes:
+        curve: cost of the target's forwards.
+        beliefs: turns scores into chances.
+        cap: most nodes that may be sent.
+        one_pass: whether the rows of a batch share a forward.
+    """
+
+    curve: CostCurve
+    beliefs: Calibration
+    cap: int
+    one_pass: bool
+
+    def costs(self, rows: int, most: int) -> npt.NDArray[np.float64]:
+        """[most + 1] milliseconds of checking 0, 1, ... nodes in each of some rows."""
+        sizes = np.arange(1, most + 2)
+        return self.curve.of(rows * sizes) if self.one_pass else rows * self.curve.of(sizes)
 
 
 class Guess(NamedTuple):

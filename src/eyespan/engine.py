@@ -104,7 +104,7 @@ class Decoder:
         """The drafter's guesses; None for requests that rest or whose session is gone."""
         drafts: list[DraftTree | None] = [None] * len(batch)
         asks = {
-            at: Ask(running.session, running.ids, self.policy.ask)
+            at: Ask(running.session, running.ids, self.policy.ask, self.policy.pace)
             for at, running in enumerate(batch)
             if running.session is not None and self.policy.wants_draft(running)
         }

@@ -103,7 +103,7 @@ class Engine:
         self.target = target
         self.sampling = Sampling.of({}, sampling)
         if isinstance(drafter, str):
-            drafter_options = with_shipped_weights(drafter, target.info.name, drafter_options)
+            drafter_options = with_shipped_weights(drafter, target, drafter_options)
         self.drafter = (
             make_drafter(drafter, vocab_size=target.info.vocab_size, **drafter_options)
             if isinstance(drafter, str)

@@ -13,6 +13,7 @@ from eyespan.budget import (
     Budget,
     Calibration,
     CostCurve,
+    Pace,
     best_cuts,
     check_budget,
     depths_of,
@@ -69,6 +70,7 @@ class Policy:
         self._curve = curve or CostCurve(sizes=(1,), ms=(1.0,))
         self._one_pass = one_pass
         self._calibration = Calibration(sources=4)
+        self.pace = Pace(self._curve, self._calibration, self.cap, one_pass) if self.auto else None
         self._host_ms = 0.1
         self._worth = REFRESH_WORTH if drafter.needs.rows else 0.0
 

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from eyespan.drafters import TRAINED, make_drafter
 from eyespan.drafters._attention import GROWTH, CachedAttention, KeyValues
+from eyespan.drafters._checkpoint import write_head
 from eyespan.drafters._head import TrainState
-from eyespan.drafters._trained import TrainedSession, write_head
+from eyespan.drafters._trained import TrainedSession
 from eyespan.drafters._unroll import unroll
 from eyespan.drafters.base import Ask
 from eyespan.engine import Decoder

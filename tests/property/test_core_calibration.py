@@ -44,6 +44,9 @@ def test_chances_are_the_slow_counts(
         slow_depths, slow_cells, slow_chances = reference.weigh(parents, scores, origins)
         assert depths.tolist() == slow_depths
         assert chances.tolist() == pytest.approx(slow_chances)
+        if scores and origins is None:  # roots' children have no parent to be held down by
+            first = np.array(scores, np.float32)[depths == 1]
+            assert core.chances(first, 1).tolist() == chances[depths == 1].tolist()
         core.learn(ints(tokens), ints(parents), depths, cells, ints(text))
         reference.learn(tokens, parents, slow_depths, slow_cells, text)
         assert core.offered().tolist() == pytest.approx(reference.flat(reference.offered))

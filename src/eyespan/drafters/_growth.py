@@ -14,6 +14,7 @@ from torch import Tensor
 
 from eyespan.drafters._attention import CachedAttention, KeyValues
 from eyespan.drafters._head import Condition, DraftHead
+from eyespan.drafters._pacing import Growing
 from eyespan.types import DraftTree, Floats, Ints
 
 
@@ -51,8 +52,16 @@ class Candidates(NamedTuple):
     scores: Floats
 
 
-def grow(head: DraftHead, cache: KeyValues, roots: Roots, *, width: int, depth: int) -> Candidates:
-    """Score the nodes of all levels.
+def grow(
+    head: DraftHead,
+    cache: KeyValues,
+    roots: Roots,
+    *,
+    width: int,
+    depth: int,
+    growing: Growing | None = None,
+) -> Candidates:
+    """Score the nodes of all levels, or of those that pay.
 
     Args:
         head: attached to the target.
@@ -60,6 +69,7 @@ def grow(head: DraftHead, cache: KeyValues, roots: Roots, *, width: int, depth: 
         roots: see there.
         width: candidates of a node, and nodes expanded at a level.
         depth: longest path.
+        growing: tells after each level whether the next one pays; None: all do.
     """
     batch, start = roots.last.shape[0], cache.length
     cache.reserve(width * (depth - 1))
@@ -82,10 +92,14 @@ def grow(head: DraftHead, cache: KeyValues, roots: Roots, *, width: int, depth: 
         tokens = (ids if names is None else names[ids]).flatten(1)
         parents = nodes.repeat_interleave(width, 1)
         levels.append((tokens, parents, paths))
+        if growing is not None:
+            growing.scored(paths)
         if level + 1 == depth:
             break
         goes_on = paths.masked_fill(roots.ends.gather(1, tokens), -torch.inf)
         scores, chosen = goes_on.topk(min(width, paths.shape[1]), dim=-1)
+        if growing is not None and not growing.goes_on(scores):
+            break
         nodes = count + chosen
         count += paths.shape[1]
         parent = chosen // width  # row of the parent in `last`, and among the last level's columns

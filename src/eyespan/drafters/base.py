@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+from eyespan.budget import Pace
 from eyespan.memory import Memory
 from eyespan.types import DraftTree, Ints, Needs, Prefill, Request, Step, TargetOut
 
@@ -33,11 +34,20 @@ class Session(Protocol):
 
 
 class Ask(NamedTuple):
-    """One sequence's question to a drafter."""
+    """One sequence's question to a drafter.
+
+    Attributes:
+        session: of the request.
+        prefix: [P] its text, the last token is the root.
+        budget: most nodes.
+        pace: what nodes are worth and cost, for a drafter that can stop before a tree is whole;
+            None asks for the method's whole tree.
+    """
 
     session: Session
     prefix: Ints
     budget: int
+    pace: Pace | None = None
 
 
 class Drafter(Protocol):

@@ -121,7 +121,11 @@ class Hybrid:
         drafts = [
             part.propose_many(
                 [
-                    ask._replace(session=session.inner[at], budget=part.fixed_budget)
+                    ask._replace(
+                        session=session.inner[at],
+                        budget=part.fixed_budget,
+                        pace=ask.pace and ask.pace._replace(beliefs=session.beliefs.parts[at]),
+                    )
                     for ask, session in zip(asks, sessions, strict=True)
                 ]
             )
@@ -214,7 +218,7 @@ class HybridSession:
     """One request: a session of each part, and guesses whose outcome is still open."""
 
     def __init__(self, drafter: Hybrid, inner: Sequence[Session], beliefs: Beliefs) -> None:
-        self._drafter, self._beliefs = drafter, beliefs
+        self._drafter, self.beliefs = drafter, beliefs
         self.inner = inner
         self._open: dict[int, _Round] = {}
 
@@ -229,12 +233,12 @@ class HybridSession:
         at = len(ask.prefix)
         first, second = (
             belief.guess(draft, at)
-            for belief, draft in zip(self._beliefs.parts, drafts, strict=True)
+            for belief, draft in zip(self.beliefs.parts, drafts, strict=True)
         )
         whole = _union(first, second, tuple(part.name for part in self._drafter.parts))
         if len(whole) == 0:
             return whole
-        guess = self._beliefs.whole.guess(whole, at)
+        guess = self.beliefs.whole.guess(whole, at)
         self._open[at] = _Round((first, second), guess)
         # Stable: no node is likelier than its parent, and parents stand before their children.
         best = np.argsort(-guess.chances, kind="stable")[: ask.budget]
@@ -250,8 +254,8 @@ class HybridSession:
             if len(passed) < int(guessed.merged.depths.max()) and step.verdict.cut is None:
                 continue
             del self._open[at]
-            self._beliefs.whole.learn(guessed.merged, passed)
-            for belief, guess in zip(self._beliefs.parts, guessed.parts, strict=True):
+            self.beliefs.whole.learn(guessed.merged, passed)
+            for belief, guess in zip(self.beliefs.parts, guessed.parts, strict=True):
                 if len(guess.draft):
                     belief.learn(guess, passed)
 

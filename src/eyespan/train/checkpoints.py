@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from eyespan.artifacts import read_artifact, swap_in
-from eyespan.drafters._trained import KIND, write_head
+from eyespan.drafters._checkpoint import KIND, write_head
 from eyespan.errors import ConfigError, InputError, unknown_name, unwritable
 from eyespan.target.weights import TargetWeights
 from eyespan.train.layouts import from_ours, method_of_tensors, normal_names, to_ours

@@ -114,7 +114,7 @@ class Setup:
             from eyespan.generation import Engine
 
             size = target.info.vocab_size
-            options = with_shipped_weights(self.drafter, target.info.name, self.options)
+            options = with_shipped_weights(self.drafter, target, self.options)
             drafter = make_drafter(self.drafter, vocab_size=size, **options)
             return Engine(target, drafter, budget=self.budget)
 
