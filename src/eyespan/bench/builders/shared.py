@@ -57,8 +57,8 @@ class Report:
                 f"; {self.manifest['machine']}, {self.manifest['threads']} threads, commit "
                 f"{(self.manifest['commit'] or 'unknown')[:12]}"
             )
-        if said := repeats_said(int(self.manifest.get("repeated_inputs", 0)), inputs):
-            text += f"; {said}"
+        if warning := repeats_said(int(self.manifest.get("repeated_inputs", 0)), inputs):
+            text += f"; {warning}"
         for label, reason in self.skipped.items():
             text += f". {label} is left out: {reason}"
         return text + "."
