@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import eyespan
 from eyespan.drafters import make_drafter
@@ -40,6 +41,7 @@ from tests.parity.steps import (
     EVERY_CASE,
     MANY,
     WORST,
+    WRAPPED,
     answer,
     gap,
     marked,
@@ -173,7 +175,9 @@ def test_random_and_perfect_guesses_are_lossless(family: str, images: int, video
         assert running.counters.forwards < len(running.output_ids)
 
 
-@pytest.mark.parametrize(("family", "images", "videos"), marked(EVERY_CASE))
+@pytest.mark.parametrize(
+    ("family", "images", "videos"), marked(case for case in EVERY_CASE if case[0] not in WRAPPED)
+)
 def test_generate_of_an_enabled_model(family: str, images: int, videos: int) -> None:
     """`generate()` has encoded the pictures by the time it calls our loop."""
     model, prompt = target_of(family).model, prompt_of(family, images, videos)
@@ -348,3 +352,29 @@ def test_a_draft_model_with_states_is_refused() -> None:
     )
     with pytest.raises(UnsupportedTarget, match="cannot forget a whole draft"):
         drafter.bind(target_of("llama"))
+
+
+@pytest.mark.parametrize("family", WRAPPED)
+def test_a_wrapped_language_model(family: str) -> None:
+    """`enable` says where to go, and pictures for which the processor has no place are refused."""
+    target = target_of(family)
+    with pytest.raises(UnsupportedTarget, match="the language model inside it"):
+        eyespan.enable(target.model)
+    assert type(target.model).__name__.endswith("ForConditionalGeneration")
+    assert target.family.most_images == 1
+
+
+@pytest.mark.parametrize("kind", ["Blip2Config", "InstructBlipConfig"])
+def test_a_wrapped_encoder_decoder_is_refused_by_reason(kind: str) -> None:
+    small = {"d_model": 16, "d_ff": 16, "d_kv": 4, "num_layers": 1, "num_heads": 2}
+    tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2}
+    config = getattr(transformers, kind)(
+        vision_config={**tower, **heads, "image_size": 28, "patch_size": 14},
+        qformer_config={**tower, **heads, "vocab_size": 20},
+        text_config=transformers.T5Config(vocab_size=VOCAB_SIZE, **small),
+        image_token_index=3,
+    )
+    model = transformers.AutoModelForImageTextToText.from_config(config)
+    with pytest.raises(UnsupportedTarget, match="an encoder-decoder model"):
+        HuggingFaceTarget(model)
