@@ -20,7 +20,9 @@ from torch import Tensor
 
 from eyespan.artifacts import Artifact, read_about, read_artifact, write_artifact
 from eyespan.drafters._attention import CachedAttention, KeyValues, causal_mask, side_by_side
+from eyespan.drafters._drawing import Drawing, Sketch
 from eyespan.drafters._growth import Roots, best_trees, grow
+from eyespan.drafters._growth_drawn import grow_drawn
 from eyespan.drafters._head import Condition, DraftHead, HeadConfig
 from eyespan.drafters.base import Ask
 from eyespan.errors import ConfigError, InputError, UnsupportedTarget, unknown_name
@@ -267,6 +269,34 @@ class Trained(Generic[C, H]):
         sizes = [min(ask.budget, self.config.nodes) for ask in asks]
         if not asks or max(sizes) < 1:
             return [DraftTree.empty() for _ in asks]
+        cache, roots = self._roots(asks)
+        found = grow(self.head, cache, roots, width=self.config.width, depth=self.config.depth)
+        return best_trees(found, sizes)
+
+    @torch.no_grad()
+    def draw_many(self, asks: Sequence[Ask], drawings: Sequence[Drawing]) -> list[DraftTree]:
+        """Trees whose nodes are drawn from what the head says: as many a level as make up the
+        published size at the published depth.
+        """
+        sizes = [min(ask.budget, self.config.nodes) for ask in asks]
+        if not asks or max(sizes) < 1:
+            return [DraftTree.empty() for _ in asks]
+        width = -(-self.config.nodes // self.config.depth)
+        cache, roots = self._roots(asks)
+        sketches = [
+            Sketch(
+                drawing._replace(depth=min(drawing.depth, self.config.depth)),
+                len(ask.prefix),
+                size,
+                width,
+                ask.session.request.eos_ids,  # type: ignore[attr-defined]
+            )
+            for ask, drawing, size in zip(asks, drawings, sizes, strict=True)
+        ]
+        return grow_drawn(self.head, cache, roots, sketches, width=width)
+
+    def _roots(self, asks: Sequence[Ask]) -> tuple[KeyValues, Roots]:
+        """The batch's cache, with all that was committed, and where its trees begin."""
         sessions: list[TrainedSession] = [ask.session for ask in asks]  # type: ignore[misc]
         contexts = [session.context for session in sessions]
         cache = self.catch_up(contexts, [ask.prefix for ask in asks])
@@ -279,8 +309,7 @@ class Trained(Generic[C, H]):
             ends=torch.stack([session.ends for session in sessions]),
             generator=self.generator(last),
         )
-        found = grow(self.head, cache, roots, width=self.config.width, depth=self.config.depth)
-        return best_trees(found, sizes)
+        return cache, roots
 
     def catch_up(self, contexts: Sequence[Context], prefixes: Sequence[Ints]) -> KeyValues:
         """Encode what was committed since the last proposal; returns the batch's cache."""

@@ -11,6 +11,7 @@ from eyespan.memory import Memory
 from eyespan.types import DraftTree, Ints, Needs, Prefill, Request, Step, TargetOut
 
 if TYPE_CHECKING:
+    from eyespan.drafters._drawing import Drawing
     from eyespan.target.base import Target
 
 
@@ -110,6 +111,19 @@ class Gate(Protocol):
     def passes(self, out: TargetOut) -> bool:
         """Whether the guesses of this pass count; if not, the step is a plain one. Losing right
         guesses costs time and, like everything a drafter does, never changes a word.
+        """
+        ...
+
+
+@runtime_checkable
+class Draws(Protocol):
+    """A drafter that can draw its guesses from distributions it knows, for verification by
+    rejection.
+    """
+
+    def draw_many(self, asks: Sequence[Ask], drawings: Sequence[Drawing]) -> list[DraftTree]:
+        """Drafts whose guesses were drawn as `_drawing.py` says, with their `probs`. Asked twice
+        with the same drawings, it answers the same.
         """
         ...
 
