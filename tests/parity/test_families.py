@@ -18,7 +18,7 @@ import transformers
 import eyespan
 from eyespan.drafters import make_drafter
 from eyespan.dropin import fallbacks
-from eyespan.errors import UnsupportedTarget
+from eyespan.errors import InputError, UnsupportedTarget
 from eyespan.generation import Engine
 from eyespan.target import HuggingFaceTarget, self_test
 from eyespan.target.base import Prompt
@@ -33,6 +33,7 @@ from eyespan.testing import (
     packed,
     random_tree,
     root_path,
+    tiny_images,
     tiny_model,
     tiny_prompt,
 )
@@ -362,6 +363,19 @@ def test_a_wrapped_language_model(family: str) -> None:
         eyespan.enable(target.model)
     assert type(target.model).__name__.endswith("ForConditionalGeneration")
     assert target.family.most_images == 1
+
+
+def test_blip2_through_its_processor() -> None:
+    target = target_of("blip2")
+    prompt = target.prepare(MANY, tiny_images(1))
+    out = target.model.generate(
+        input_ids=prompt.input_ids, **prompt.media, max_new_tokens=TOKENS, do_sample=False
+    )
+    engine = Engine(target, "recap", budget=8)
+    answer = engine.generate(MANY, tiny_images(1), max_new_tokens=TOKENS)
+    assert list(answer.token_ids) == out[0, len(prompt) :].tolist()
+    with pytest.raises(InputError, match="has places for 1"):
+        engine.generate(MANY, tiny_images(2))
 
 
 @pytest.mark.parametrize("kind", ["Blip2Config", "InstructBlipConfig"])

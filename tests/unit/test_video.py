@@ -132,6 +132,9 @@ def test_a_family_without_video_says_so_before_any_forward(
         with pytest.raises(InputError, match="takes no videos"):
             engine.generate("What?", videos=[ALL])
     engine = eyespan.Engine(tiny_target("qwen2_5_vl"), "none", budget=0)
+    for single in (ALL, eyespan.Video(ALL), "clip.gif"):
+        with pytest.raises(InputError, match="a single"):
+            engine.generate("What?", videos=single)
     monkeypatch.setattr(engine.target.model, "forward", None)
     video = {"type": "video"}
     for prompt, found in (([video], "1 video"), ([], "0 place")):

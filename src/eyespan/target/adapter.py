@@ -155,7 +155,8 @@ class HuggingFaceTarget:
         Raises:
             InputError: the model takes none, or one of them cannot be used.
         """
-        return open_videos(videos, self._prompts.sampler) if len(videos) else []
+        none = isinstance(videos, Sequence) and not videos
+        return [] if none else open_videos(videos, self._prompts.sampler)
 
     def prepare(
         self,

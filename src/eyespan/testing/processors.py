@@ -155,6 +155,14 @@ def _smolvlm(family: str) -> Any:
     )
 
 
+def _blip2(family: str) -> Any:
+    """BLIP-2's, which has places for one picture."""
+    images = transformers.BlipImageProcessorPil(size={"height": 28, "width": 28})
+    return transformers.Blip2Processor(
+        image_processor=images, tokenizer=tiny_tokenizer(), num_query_tokens=4
+    )
+
+
 _MAKERS: Mapping[str, Callable[[str], Any]] = {
     "qwen2_vl": _qwen,
     "qwen2_5_vl": _qwen,
@@ -166,4 +174,5 @@ _MAKERS: Mapping[str, Callable[[str], Any]] = {
     "video_llava": _video_llava,
     "internvl": _internvl,
     "smolvlm": _smolvlm,
+    "blip2": _blip2,
 }
