@@ -88,6 +88,10 @@ class Frames(VideoProcessorMixin):  # type: ignore[misc]
         Raises:
             ValueError: the video has fewer, or does not say what its rate is.
         """
+        return self.indices(metadata, num_frames, fps)
+
+    def indices(self, metadata: VideoMetadata, num_frames: int | None, fps: float | None) -> Any:
+        """The same; how a family spreads them."""
         num_frames = self.num_frames if num_frames is None and fps is None else num_frames
         fps = self.fps if num_frames is None and fps is None else fps
         return default_sample_indices_fn(metadata, num_frames=num_frames, fps=fps)

@@ -39,14 +39,8 @@ class Qwen2Frames(Frames):
             size[edge] = settings.pop(old, None) or size[edge]
         super().__init__(size=size, **settings)
 
-    def sample_frames(
-        self,
-        metadata: VideoMetadata,
-        num_frames: int | None = None,
-        fps: float | None = None,
-        **_: Any,
-    ) -> Any:
-        """See `Frames.sample_frames`; always a whole number of patches in time."""
+    def indices(self, metadata: VideoMetadata, num_frames: int | None, fps: float | None) -> Any:
+        """See `Frames.indices`; always a whole number of patches in time."""
         total, pair = metadata.total_num_frames, self.temporal_patch_size
         wanted: float | None = num_frames if num_frames or fps else self.num_frames
         fps = fps if num_frames or fps else self.fps
@@ -114,14 +108,8 @@ class Qwen3Frames(Qwen2Frames):
         "fps": 2,
     }
 
-    def sample_frames(
-        self,
-        metadata: VideoMetadata,
-        num_frames: int | None = None,
-        fps: float | None = None,
-        **_: Any,
-    ) -> Any:
-        """See `Frames.sample_frames`; evenly from the first frame to the last."""
+    def indices(self, metadata: VideoMetadata, num_frames: int | None, fps: float | None) -> Any:
+        """See `Frames.indices`; evenly from the first frame to the last."""
         total = metadata.total_num_frames
         if num_frames is None:
             if metadata.fps is None:

@@ -13,6 +13,9 @@ from transformers.video_utils import VideoMetadata
 
 from eyespan.target.frames.base import HALF_COLOURS, Frames, resized
 
+_SKIPPED = 1
+"""Seconds at either end of a long video that SmolVLM leaves out."""
+
 _LARGEST_SIDE = 4096
 """Of a SmolVLM frame on its way to its final size."""
 
@@ -38,14 +41,8 @@ class InternFrames(SquareFrames):
 
     defaults: ClassVar[Mapping[str, Any]] = {**SquareFrames.defaults, "initial_shift": True}
 
-    def sample_frames(
-        self,
-        metadata: VideoMetadata,
-        num_frames: int | None = None,
-        fps: float | None = None,
-        **_: Any,
-    ) -> Any:
-        """See `Frames.sample_frames`."""
+    def indices(self, metadata: VideoMetadata, num_frames: int | None, fps: float | None) -> Any:
+        """See `Frames.indices`."""
         total = metadata.total_num_frames
         num_frames = self.num_frames if num_frames is None and fps is None else num_frames
         if num_frames is None and fps is not None:
@@ -78,24 +75,17 @@ class SmolFrames(Frames):
             self.num_frames, self.fps = sampling["max_frames"], sampling["fps"]
             self.size = dict(settings.get("size") or sampling["video_size"])
 
-    def sample_frames(
-        self,
-        metadata: VideoMetadata,
-        num_frames: int | None = None,
-        fps: float | None = None,
-        skip_secs: float = 1,
-        **_: Any,
-    ) -> Any:
-        """See `Frames.sample_frames`; a long video's first and last second are left out."""
+    def indices(self, metadata: VideoMetadata, num_frames: int | None, fps: float | None) -> Any:
+        """See `Frames.indices`; a long video's first and last second are left out."""
         if metadata.fps is None or metadata.duration is None:
             raise ValueError("it does not say how many frames a second it has")
         most = num_frames or self.num_frames or metadata.total_num_frames
         rate = fps or self.fps or metadata.fps
         wanted = max(1, min(round(rate * metadata.duration), most))
         first, last = 0, metadata.total_num_frames - 1
-        if skip_secs > 0 and metadata.duration - 2 * skip_secs > most * rate:
-            first = int(skip_secs * metadata.fps)
-            last = min(last, int(metadata.total_num_frames - skip_secs * metadata.fps))
+        if metadata.duration - 2 * _SKIPPED > most * rate:
+            first = int(_SKIPPED * metadata.fps)
+            last = min(last, int(metadata.total_num_frames - _SKIPPED * metadata.fps))
             if first >= last:
                 first, last = 0, metadata.total_num_frames - 1
         return np.unique(np.linspace(first, last, wanted, dtype=int))
