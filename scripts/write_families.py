@@ -54,7 +54,7 @@ forward: the tokens that the state lost ride along in the next one.
 
 Not taken, as found in transformers 5.24: Mamba 1 and Jamba (their scan of several tokens starts
 from an empty state), Nemotron-H (a step and a block of tokens differ by more than rounding), BLIP-2
-(its wrapper hides cache and positions), Gemma 3n with pictures (its tower needs timm and
+and InstructBLIP around an encoder-decoder (T5), Gemma 3n with pictures (its tower needs timm and
 torchvision; the text model is in the table), Llama 4 with pictures (its forward fails; the text
 model is in the table).
 """

@@ -31,15 +31,17 @@ from eyespan.engine import Decoder
 from eyespan.errors import BatchError, ContextError, InputError
 from eyespan.grammar import Grammars, check_format
 from eyespan.policy import Policy
+from eyespan.rejection import Verification, check_verification
 from eyespan.sampling import Sampling
 from eyespan.saved_memory import load_memory, save_memory
 from eyespan.stream import Stream
 from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.target.base import Message, Prompt
 from eyespan.target.identity import identity_of
-from eyespan.target.images import Picture, open_pictures
+from eyespan.target.images import Picture
 from eyespan.target.loading import load_target
 from eyespan.target.probe import check_needs, self_test
+from eyespan.target.video import Clip, Film, Video
 from eyespan.text import check_stops
 from eyespan.trace import Trace, trace_to
 from eyespan.types import Generation, Request
@@ -54,6 +56,7 @@ def load(
     device: Any = None,
     budget: Budget = "auto",
     sampling: Sampling | None = None,
+    verification: Verification = "walk",
     **drafter_options: Any,
 ) -> Engine:
     """Load a model and a drafter.
@@ -66,15 +69,27 @@ def load(
         budget: "auto" (never knowingly slower than plain decoding), "fixed" (the method's
             published tree size) or the most nodes that "auto" may use.
         sampling: how tokens are chosen where a request does not say; greedy by default.
+        verification: "walk" (seeds give plain decoding's tokens) or "rejection" (sampled requests
+            and drafters that know their probabilities only; the same distribution, more guesses
+            survive).
         **drafter_options: fields of the drafter's config.
 
     Raises:
         ConfigError: unknown drafter, option or budget.
         InputError: the model folder lacks a part.
         UnsupportedTarget: the model cannot be verified in trees.
+        UnsupportedRequest: verification by rejection with a drafter that does not know its
+            probabilities.
     """
     target = load_target(model, dtype=dtype, device=device)
-    return Engine(target, drafter, budget=budget, sampling=sampling, **drafter_options)
+    return Engine(
+        target,
+        drafter,
+        budget=budget,
+        sampling=sampling,
+        verification=verification,
+        **drafter_options,
+    )
 
 
 class Engine:
@@ -83,7 +98,7 @@ class Engine:
     Args:
         target: what `load_target` returned.
         drafter: a name, or a drafter object.
-        budget, sampling: see `load`.
+        budget, sampling, verification: see `load`.
         **drafter_options: fields of the drafter's config, when `drafter` is a name.
 
     Raises:
@@ -97,6 +112,7 @@ class Engine:
         *,
         budget: Budget = "auto",
         sampling: Sampling | None = None,
+        verification: Verification = "walk",
         **drafter_options: Any,
     ) -> None:
         check_parts(target, drafter, drafter_options)
@@ -109,6 +125,7 @@ class Engine:
             if isinstance(drafter, str)
             else drafter
         )
+        self.rejection = check_verification(verification, self.drafter)
         if isinstance(self.drafter, Bound):
             self.drafter.bind(target)
         check_needs(target, self.drafter.needs)
@@ -119,7 +136,7 @@ class Engine:
             curve = cost_curve(target, self.drafter.needs)
             policy = Policy(budget, self.drafter, curve, one_pass=target.info.one_pass)
         self.policy = policy
-        self.decoder = Decoder(target, self.drafter, policy)
+        self.decoder = Decoder(target, self.drafter, policy, rejection=self.rejection)
         self.lock = Lock()
         """Held while a round runs."""
         self._numbers = count()
@@ -147,6 +164,7 @@ class Engine:
         cancel: Event | None = None,
         granularity: Granularity = "block",
         sampling: Sampling | None = None,
+        videos: Sequence[Film | Video | Clip] = (),
         **options: Any,
     ) -> Stream:
         """Answer a prompt while it is written.
@@ -164,6 +182,9 @@ class Engine:
             cancel: set it from anywhere to end the answer after the current round.
             granularity: "block" gives a chunk a round, "token" one a token; the text is the same.
             sampling: how tokens are chosen; None is the engine's own.
+            videos: files, folders or lists of frames, or `eyespan.Video`s that say how to sample
+                them, in the order of the prompt's placeholders (before a plain text, behind its
+                pictures).
             **options: fields of `Sampling`, on top of it (temperature=0.7, top_p=0.9, seed=1,
                 repetition_penalty=1.1, logprobs=5, response_format={...}, ...).
 
@@ -182,6 +203,7 @@ class Engine:
             cancel=cancel,
             granularity=granularity,
             sampling=sampling,
+            videos=videos,
             **options,
         )
 
@@ -204,6 +226,7 @@ class Engine:
         prompts: Sequence[str | Sequence[Message] | Prompt],
         images: Sequence[Sequence[Picture]] | None = None,
         *,
+        videos: Sequence[Sequence[Film | Video | Clip]] | None = None,
         n: int = 1,
         each: Sequence[Mapping[str, Any]] | None = None,
         max_rows: int = 8,
@@ -218,6 +241,7 @@ class Engine:
         Args:
             prompts: what `generate` takes, any number of them.
             images: each prompt's own pictures; None where no prompt has any.
+            videos: each prompt's own videos.
             n: answers to every prompt, standing side by side in the result. The j-th of them is
                 drawn with the seed + j, from a generator of its own: not the numbers that
                 `model.generate(num_return_sequences=n)` would use, which deals one stream's
@@ -232,7 +256,7 @@ class Engine:
             ConfigError: lists of different lengths, or a bad `n` or `max_rows`.
             BatchError: some requests failed; its `results` holds all answers and errors.
         """
-        requests = spread(prompts, images, n, each, options, self.sampling)
+        requests = spread(prompts, images, n, each, options, self.sampling, videos)
         results: list[Any] = [None] * len(requests)
         with ExitStack() as stack:
             sink = trace_to(trace)
@@ -270,6 +294,7 @@ class Engine:
         cancel: Event | None = None,
         granularity: Granularity = "block",
         sampling: Sampling | None = None,
+        videos: Sequence[Film | Video | Clip] = (),
         **options: Any,
     ) -> AnswerKind:
         """Check a request whole and make its answer ready; see `stream`."""
@@ -282,9 +307,11 @@ class Engine:
         wanted = Sampling.of(options, sampling or self.sampling)
         if wanted.response_format is not None:
             check_format(wanted.response_format)
-        inputs = self._inputs(prompt, images)
+        inputs = self._inputs(prompt, images, videos)
         request = self._request(inputs, max_new_tokens, scope)
-        choosing = Choosing(self.target, wanted, inputs, request, self._grammar_compiler)
+        choosing = Choosing(
+            self.target, wanted, inputs, request, self._grammar_compiler, self.rejection
+        )
         sink = trace_to(trace)
         return kind(
             self,
@@ -320,13 +347,18 @@ class Engine:
         return Chat(self, system, options)
 
     def _inputs(
-        self, prompt: str | Sequence[Message] | Prompt, images: Sequence[Picture]
+        self,
+        prompt: str | Sequence[Message] | Prompt,
+        images: Sequence[Picture],
+        videos: Sequence[Film | Video | Clip],
     ) -> Prompt:
         if not isinstance(prompt, Prompt):
-            return self.target.prepare(prompt, open_pictures(images))
-        if images:
+            return self.target.prepare(prompt, images, videos)
+        if images or videos:
             raise InputError(
-                f"{len(images)} image(s)",
+                f"{len(images)} image(s) and {len(videos)} video(s)"
+                if videos
+                else f"{len(images)} image(s)",
                 found="the prompt is prepared already",
                 needed="a prepared prompt holds its own pictures",
                 todo="Pass the images to `prepare`, or the prompt as text.",

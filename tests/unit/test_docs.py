@@ -7,11 +7,12 @@ import shlex
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from eyespan.engine import Decoder
 from eyespan.generation import Engine
 from eyespan.policy import Policy
-from eyespan.testing import tiny_images, tiny_target
+from eyespan.testing import tiny_images, tiny_target, tiny_video
 from tests.cli import Shell
 from tests.property.test_lossless import finish, request_for, start
 from tests.toys import ToyTarget
@@ -41,6 +42,19 @@ def test_the_examples_of_chat_run(
     engine.generate("abc", max_new_tokens=8, scope="receipts")
     exec(compile(files, "chat.md", "exec"), {"engine": engine})
     assert {path.name for path in tmp_path.iterdir()} == {"receipts.memory"}
+
+
+def test_the_examples_of_videos_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = code_blocks("video.md")
+    engine = Engine(tiny_target("qwen2_5_vl"), budget="fixed")
+    monkeypatch.chdir(tmp_path)
+    first, *rest = frames = [Image.fromarray(frame) for frame in tiny_video(6)]
+    first.save("clip.gif", save_all=True, append_images=rest, duration=500)
+    names = {"engine": engine, "pictures": tiny_images(1), "frames": frames}
+    exec(compile(code, "video.md", "exec"), names)
+    assert "prompt tokens were not read again" in capsys.readouterr().out
 
 
 def test_the_example_drafter_is_lossless_and_drafts() -> None:

@@ -30,7 +30,7 @@ MAX_PICTURES = 128
 MAX_PIXELS_TOGETHER = 8 * MAX_PIXELS
 """Pixels of one request's pictures, each counted from its header before it is decoded."""
 
-_DAMAGES = (
+DAMAGES = (
     OSError,
     SyntaxError,
     ValueError,
@@ -144,7 +144,7 @@ def _opened(data: bytes, label: str) -> Image.Image:
         raise _bad(label, "not a picture", "Save it in one of those formats.") from None
     except Image.DecompressionBombError:
         raise _too_large(label, "far more pixels", MAX_PIXELS) from None
-    except _DAMAGES as error:
+    except DAMAGES as error:
         raise _damaged(label, error) from None
 
 
@@ -154,7 +154,7 @@ def _decoded(opened: Image.Image, label: str, upright: bool) -> Image.Image:
         opened.load()
         turned = ImageOps.exif_transpose(opened) if upright else opened
         return turned.convert("RGB")
-    except _DAMAGES as error:
+    except DAMAGES as error:
         raise _damaged(label, error) from None
 
 
