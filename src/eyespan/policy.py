@@ -26,7 +26,7 @@ from eyespan.types import MAX_PACK, DraftTree, Ints, Nodes
 PROBE_EVERY = 32
 """Rounds between two drafts of full size, where sizes are chosen before guesses are drawn."""
 DECAY, PRIOR_WEIGHT = 0.999, 2.0
-"""As in the calibration: what a round leaves of older counts, and what a belief is worth at first."""
+"""As in the calibration: what a round leaves of older counts, what a first belief is worth."""
 
 PROBE_SHARE = 0.02
 """Most of a plain step's time that drafting may cost while drafts do not pay."""

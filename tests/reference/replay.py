@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from eyespan.drafters.recap import RecapConfig
+from eyespan.drafters._recap_config import RecapConfig
 from tests.reference.fusion import fuse
 from tests.reference.recap import PRIORS
 from tests.reference.rows import Memory, Row, RowMap, keys_of

@@ -11,7 +11,9 @@ import pytest
 
 from eyespan._core import pack
 from eyespan.drafters import make_drafter
-from eyespan.drafters.recap import INDEXED_ROWS, Recap, RecapConfig, RootFallback
+from eyespan.drafters._recap_config import RecapConfig
+from eyespan.drafters._root_fallback import INDEXED_ROWS, RootFallback
+from eyespan.drafters.recap import Recap
 from eyespan.errors import ConfigError
 from eyespan.types import DraftTree, Ints, PackedTree, Prefill, Request, Step, TargetOut, Verdict
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from eyespan._core import Memory, RowMap, TokenSet
 from eyespan.diagnostics.recorded import Recorded
-from eyespan.drafters.recap import RecapConfig
+from eyespan.drafters._recap_config import RecapConfig
 
 SEEDS = (17, 29, 43)
 """Orders of the pool (appendix D)."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from eyespan._core import Memory, ProposeRules, RowMap, TokenSet
 from eyespan.diagnostics.recorded import Recorded, Recording, Rows
-from eyespan.drafters.recap import PRIORS, RecapConfig
+from eyespan.drafters._recap_config import PRIORS, RecapConfig
 from eyespan.types import ROW_SIZE, Floats, Ints
 
 ORDERS = ("U", "C", "G")
