@@ -126,9 +126,12 @@ def keep_requests(file: Path, wanted: Callable[[Mapping[str, Any]], bool]) -> No
                 line = _line(file, number, raw)
                 if line["type"] == "request":
                     request, keep = [], wanted(line)
+                elif not request:
+                    raise _unreadable(file, f"line {number} belongs to no request")
                 request.append(raw)
-                if line["type"] == "end" and keep:
-                    kept.writelines(request)
+                if line["type"] == "end":
+                    kept.writelines(request if keep else ())
+                    request = []
         part.replace(place)
     except OSError as error:
         raise unwritable(f"trace file {file}", error) from error
