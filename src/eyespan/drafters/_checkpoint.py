@@ -71,12 +71,20 @@ def write_head(
     )  # fmt: skip
 
 
+def head_folder(where: str) -> str:
+    """The head that a folder means: its own, or the best of a training run's."""
+    best = os.path.join(where, "best")
+    run = not os.path.exists(os.path.join(where, "manifest.json")) and os.path.isdir(best)
+    return best if run else where
+
+
 class SavedHead:
     """A checkpoint, as a drafter of one method reads it; tensors stay on disk until `build`.
 
     Args:
         name: of the drafter.
-        where: folder that `write_head` wrote, or "demo": the weights that come along.
+        where: folder that `write_head` wrote or a training run's, whose best head is meant; or
+            "demo": the weights that come along.
 
     Raises:
         InputError: no checkpoint there, or one of another method or meaning.
@@ -84,9 +92,8 @@ class SavedHead:
 
     def __init__(self, name: str, where: str) -> None:
         self.name, self.where = name, where
-        self._folder = (
-            str(files("eyespan") / "demo" / "drafters" / name) if where == DEMO else where
-        )
+        shipped = files("eyespan") / "demo" / "drafters" / name
+        self._folder = str(shipped) if where == DEMO else head_folder(where)
         self.about = read_about(self._folder, kind=KIND)
         if self.about.get("method") != name or self.about.get("states") != STATE_MEANING:
             raise InputError(
