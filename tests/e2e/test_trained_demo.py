@@ -19,6 +19,7 @@ from eyespan.budget import CostCurve
 from eyespan.demo import MODEL_DIR, held_out
 from eyespan.drafters import make_drafter, with_shipped_weights
 from eyespan.drafters._pacing import Pacing
+from eyespan.dropin import fallbacks
 from eyespan.errors import ConfigError
 from eyespan.generation import Engine
 from eyespan.policy import Policy
@@ -69,7 +70,7 @@ def test_a_model_loaded_by_hand_finds_its_head(tmp_path: Path) -> None:
     for drafter in ("fovea", "hybrid"):
         eyespan.enable(model, drafter=drafter, budget="fixed")
         assert torch.equal(model.generate(**inputs, max_new_tokens=LIMIT), expected)
-        assert not eyespan.fallbacks(model)
+        assert not fallbacks(model)
         eyespan.disable(model)
     engine = eyespan.load(str(folder), drafter="fovea", budget="fixed")
     assert engine.drafter.config_dict()["checkpoint"] == "demo"
@@ -83,7 +84,7 @@ def test_shipped_weights_are_for_their_target_alone(demo: HuggingFaceTarget) -> 
     assert with_shipped_weights("hybrid", demo, {}) == {"checkpoint": "demo"}
     for name in ("recap", "eagle3"):
         assert with_shipped_weights(name, demo, {}) == {}
-    assert with_shipped_weights("hybrid", demo, {"second": "sam"}) == {}
+    assert with_shipped_weights("hybrid", demo, {"second": "sam"}) == {"second": "sam"}
     assert with_shipped_weights("fovea", other, {}) == {}
     with pytest.raises(ConfigError, match="no checkpoint"):
         Engine(other, "fovea")
