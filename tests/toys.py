@@ -35,6 +35,7 @@ class ToyState:
     kept: list[int]
     pack: PackedTree | None = None
     closed: bool = False
+    room: int | None = None
 
     @property
     def length(self) -> int:

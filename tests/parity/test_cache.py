@@ -10,10 +10,11 @@ import torch
 import transformers
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
-from eyespan.errors import UnsupportedRequest, UnsupportedTarget
+from eyespan.errors import ContextError, UnsupportedRequest, UnsupportedTarget
+from eyespan.generation import Engine
 from eyespan.target import HuggingFaceTarget, self_test
 from eyespan.target.cache import check_cache
-from eyespan.testing import VOCAB_SIZE, packed, random_tree, root_path, tiny_model
+from eyespan.testing import VOCAB_SIZE, RandomDrafter, packed, random_tree, root_path, tiny_model
 from eyespan.types import DraftTree, Needs
 from tests.parity.steps import (
     FAMILIES_AND_IMAGES,
@@ -56,7 +57,7 @@ def test_kept_paths_continue_as_a_fresh_run(family: str, images: int) -> None:
 
 @pytest.mark.parametrize("length", [3, 11, 12, 13, 30])
 @pytest.mark.parametrize("family", ["mistral", "gemma3_text"])
-def test_windows_slide_over_kept_tokens(family: str, length: int) -> None:
+def test_A15_windows_slide_over_kept_tokens(family: str, length: int) -> None:
     target = target_of(family)
     prompt = target.prompt_from_ids(list(range(40, 40 + length)))
     said, logits = rounds(target, prompt, count=8, seed=length)
@@ -79,7 +80,7 @@ def test_a_contiguous_path_moves_nothing() -> None:
     ("family", "images"),
     [("llama", 0), ("llava", 1), ("llava_next", 1), ("qwen2_5_vl", 2)],
 )
-def test_a_static_cache_is_packed_and_kept_too(family: str, images: int) -> None:
+def test_A16_a_static_cache_is_packed_and_kept_too(family: str, images: int) -> None:
     target = target_of(family)
     prompt = prompt_of(target, images)
     cache = transformers.StaticCache(config=target.model.config, max_cache_len=len(prompt) + 40)
@@ -87,7 +88,7 @@ def test_a_static_cache_is_packed_and_kept_too(family: str, images: int) -> None
     assert gap(logits, steps_after(target, prompt, [*said, 99])[-1]) < WORST
 
 
-def test_a_static_cache_says_how_many_nodes_still_fit() -> None:
+def test_A16_a_static_cache_says_how_many_nodes_still_fit() -> None:
     """Stock's own speculation overruns a static cache near its end."""
     target = target_of("llama")
     prompt = prompt_of(target, 0)
@@ -100,6 +101,25 @@ def test_a_static_cache_says_how_many_nodes_still_fit() -> None:
     assert target.prefill(prompt, NO)[0].room is None
     with pytest.raises(UnsupportedRequest, match="a static cache"):
         target.prompt_from_generate(prompt.input_ids, {"cache": cache})
+
+
+@pytest.mark.parametrize("drafter", ["none", "recap", "random"])
+def test_an_answer_ends_where_its_static_cache_does(drafter: str) -> None:
+    """Nothing was counted before: a pack or a plain step ran over the end in mid-answer."""
+    target = target_of("llama")
+    prompt = prompt_of(target, 0)
+    plain = Engine(target, "none").generate(prompt, max_new_tokens=20)
+    made = RandomDrafter(VOCAB_SIZE) if drafter == "random" else drafter
+    engine = Engine(target, made, budget="fixed")
+    for slots in (0, 1, 6):
+        config = target.model.config
+        static = transformers.StaticCache(config=config, max_cache_len=len(prompt) + slots)
+        answer = engine.generate(replace(prompt, cache=static), max_new_tokens=20)
+        assert (answer.token_ids, answer.finish) == (plain.token_ids[: slots + 1], "length")
+        assert not answer.plain_steps.get("drafter fault")
+    short = transformers.StaticCache(config=config, max_cache_len=len(prompt) - 1)
+    with pytest.raises(ContextError, match=f"static cache has {len(prompt) - 1} slots"):
+        engine.generate(replace(prompt, cache=short))
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "llava"])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
+from transformers.generation.logits_process import TopHLogitsWarper
 
 from eyespan.draw import by_position, from_stream, new_generator
 from eyespan.types import Cut, PackedTree, Verdict
@@ -27,6 +28,7 @@ Row = np.ndarray
 Rule = Callable[[PackedTree, Row, Row, np.random.Generator, Emit], Verdict]
 CUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "none": lambda scores: scores,
+    "top_h": lambda scores: TopHLogitsWarper(0.5)(None, scores),
     "top_k": lambda scores: hf.TopKLogitsWarper(3)(None, scores),
     "top_p": lambda scores: hf.TopPLogitsWarper(0.7)(None, scores),
     "min_p": lambda scores: hf.MinPLogitsWarper(0.2)(None, scores),

@@ -17,11 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from eyespan.config import refuse
 from eyespan.drafters._attention import KeyValues
 from eyespan.drafters._checkpoint import SavedHead
 from eyespan.drafters._context import Context, encode, together
+from eyespan.drafters._drawing import Drawing, Sketch
 from eyespan.drafters._growth import Roots, best_trees, grow
-from eyespan.drafters._head import Condition, DraftHead
+from eyespan.drafters._growth_drawn import grow_drawn
+from eyespan.drafters._head import Condition, DraftHead, count_parameters
 from eyespan.drafters._head_config import HeadConfig, check_options, defaults
 from eyespan.drafters._pacing import Growing, Pacing
 from eyespan.drafters.base import Ask
@@ -81,6 +84,8 @@ class Trained(Generic[C, H]):
 
     def __init__(self, *, vocab_size: int, checkpoint: str = "", **options: Any) -> None:
         check_options(self.name, self.config_type, options)
+        if not isinstance(checkpoint, (str, os.PathLike)):
+            refuse(self.name, "checkpoint", checkpoint, "a folder's path, or 'demo'")
         self.vocab_size, self.checkpoint = vocab_size, os.fspath(checkpoint)
         self._head: H | None = None
         self._marks: dict[frozenset[int], Tensor] = {}
@@ -135,6 +140,10 @@ class Trained(Generic[C, H]):
         self._marks.clear()
         self._pacing = Pacing(on_cpu=self._device.type == "cpu")
 
+    def parameters(self) -> int:
+        """Weights of the head; the target's tables that it reads are not among them."""
+        return count_parameters(self.head_type, self.config)["total"]
+
     def bind(self, target: Target) -> None:
         """Attach to a live target; see `attach`."""
         self.attach(target.weights())
@@ -184,9 +193,38 @@ class Trained(Generic[C, H]):
         sizes = [min(ask.budget, self.config.nodes) for ask in asks]
         if not asks or max(sizes) < 1:
             return [DraftTree.empty() for _ in asks]
+        growing = self._growing(asks, max(sizes))
+        cache, roots = self._roots(asks)
+        width, depth = self.config.width, self.config.depth
+        found = grow(self.head, cache, roots, width=width, depth=depth, growing=growing)
+        return best_trees(found, sizes)
+
+    @torch.no_grad()
+    def draw_many(self, asks: Sequence[Ask], drawings: Sequence[Drawing]) -> list[DraftTree]:
+        """Trees whose nodes are drawn from what the head says: as many a level as make up the
+        published size at the published depth.
+        """
+        sizes = [min(ask.budget, self.config.nodes) for ask in asks]
+        if not asks or max(sizes) < 1:
+            return [DraftTree.empty() for _ in asks]
+        width = -(-self.config.nodes // self.config.depth)
+        cache, roots = self._roots(asks)
+        sketches = [
+            Sketch(
+                drawing._replace(depth=min(drawing.depth, self.config.depth)),
+                len(ask.prefix),
+                size,
+                width,
+                ask.session.request.eos_ids,  # type: ignore[attr-defined]
+            )
+            for ask, drawing, size in zip(asks, drawings, sizes, strict=True)
+        ]
+        return grow_drawn(self.head, cache, roots, sketches, width=width)
+
+    def _roots(self, asks: Sequence[Ask]) -> tuple[KeyValues, Roots]:
+        """The batch's cache, with all that was committed, and where its trees begin."""
         sessions: list[TrainedSession] = [ask.session for ask in asks]  # type: ignore[misc]
         contexts = [session.context for session in sessions]
-        growing = self._growing(asks, max(sizes))
         cache = self.catch_up(contexts, [ask.prefix for ask in asks])
         last = [len(ask.prefix) - 1 for ask in asks]
         roots = Roots(
@@ -197,9 +235,7 @@ class Trained(Generic[C, H]):
             ends=torch.stack([session.ends for session in sessions]),
             generator=self.generator(last),
         )
-        width, depth = self.config.width, self.config.depth
-        found = grow(self.head, cache, roots, width=width, depth=depth, growing=growing)
-        return best_trees(found, sizes)
+        return cache, roots
 
     def _growing(self, asks: Sequence[Ask], nodes: int) -> Growing | None:
         """What stops these trees where a level does not pay; None where all are grown whole."""

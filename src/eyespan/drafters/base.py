@@ -12,6 +12,7 @@ from eyespan.memory import Memory
 from eyespan.types import DraftTree, Ints, Needs, Prefill, Request, Step, TargetOut
 
 if TYPE_CHECKING:
+    from eyespan.drafters._drawing import Drawing
     from eyespan.target.base import Target
 
 
@@ -120,6 +121,33 @@ class Gate(Protocol):
     def passes(self, out: TargetOut) -> bool:
         """Whether the guesses of this pass count; if not, the step is a plain one. Losing right
         guesses costs time and, like everything a drafter does, never changes a word.
+        """
+        ...
+
+
+@runtime_checkable
+class Weighted(Protocol):
+    """A drafter that brings weights of its own."""
+
+    def parameters(self) -> int:
+        """How many numbers they are; the target's tables that it shares are not counted."""
+        ...
+
+
+def parameters_of(drafter: Drafter) -> int:
+    """Weights that a drafter adds to a server, in numbers."""
+    return drafter.parameters() if isinstance(drafter, Weighted) else 0
+
+
+@runtime_checkable
+class Draws(Protocol):
+    """A drafter that can draw its guesses from distributions it knows, for verification by
+    rejection.
+    """
+
+    def draw_many(self, asks: Sequence[Ask], drawings: Sequence[Drawing]) -> list[DraftTree]:
+        """Drafts whose guesses were drawn as `_drawing.py` says, with their `probs`. Asked twice
+        with the same drawings, it answers the same.
         """
         ...
 

@@ -19,7 +19,7 @@ import numpy as np
 from eyespan.budget import Calibration, Guess, keep_nodes
 from eyespan.config import check_whole, refuse
 from eyespan.drafters import DRAFTERS, TRAINED, make_drafter
-from eyespan.drafters.base import Ask, Bound, Drafter, Gate, Remembers, Session
+from eyespan.drafters.base import Ask, Bound, Drafter, Gate, Remembers, Session, parameters_of
 from eyespan.errors import unknown_name
 from eyespan.memory import Memory, check_memory
 from eyespan.scopes import Scopes
@@ -37,8 +37,8 @@ class HybridConfig:
 
     Attributes:
         first, second: names of the parts.
-        nodes: of the merged tree with `budget="fixed"`, and of a trained part's own; RECAP's
-            number, for fair comparisons.
+        nodes: of the merged tree with `budget="fixed"`, and of each part's own where it has such an
+            option; RECAP's number, for fair comparisons.
         max_scopes: most memory scopes kept, here and by the parts; the least recently used is
             forgotten.
     """
@@ -105,6 +105,10 @@ class Hybrid:
         for part in self.parts:
             if isinstance(part, Bound):
                 part.bind(target)
+
+    def parameters(self) -> int:
+        """Weights of both parts."""
+        return sum(map(parameters_of, self.parts))
 
     def begin(self, request: Request, prefill: Prefill) -> Session:
         """Open a session of each part."""

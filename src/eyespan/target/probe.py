@@ -7,6 +7,8 @@ on its neighbours.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,6 +16,9 @@ from torch import Tensor
 from eyespan.errors import UnsupportedTarget
 from eyespan.target.base import SequenceState, Target
 from eyespan.types import Ints, Needs, PackedTree, Words
+
+if TYPE_CHECKING:
+    from eyespan.target.adapter import HuggingFaceTarget
 
 _PARENTS = (-1, 0, 1, 1, 0, 4)
 """The root, two children of it, two under the first of those and one under the second."""
@@ -28,6 +33,31 @@ _TOLERANCE_COARSE = 3e-2
 """Largest allowed difference, as a share of the logits' spread; the coarse one is for bfloat16.
 Measured on tiny models with a spread of about 16: 6e-6 in float32, 8e-2 in bfloat16; a mask that
 is added instead of applied moves logits by 1 to 5."""
+
+
+def check_needs(target: HuggingFaceTarget, needs: Needs) -> None:
+    """Whether the target can hand a drafter what it reads; asked once, before any request.
+
+    Raises:
+        UnsupportedTarget: states, visual tokens or attention that nobody sees.
+    """
+    family = target.family
+    missing = {
+        "states of its layers": bool(needs.hidden_layers) and not family.tells_states,
+        "visual tokens": needs.visual_tokens and not family.tells_visual_tokens,
+    }
+    for what, lacks in missing.items():
+        if lacks:
+            raise UnsupportedTarget(
+                f"a drafter that reads {what} on '{target.info.name}'",
+                found=f"{family.title} does not show them",
+                needed="a model whose forward returns them is needed",
+                todo="Use a drafter without weights, such as recap.",
+            )
+    if needs.visual_attention:  # only a forward tells whether attention passes by
+        text = np.setdiff1d(np.arange(target.info.vocab_size), list(target.info.media_ids))
+        seeing = Needs(visual_attention=True)
+        target.prefill(target.prompt_from_ids(text[:2].tolist()), seeing)[0].close()
 
 
 def self_test(target: Target) -> None:

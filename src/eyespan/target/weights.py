@@ -101,7 +101,7 @@ def weights_of(model: Any, name: str) -> TargetWeights:
         name: how messages and records call it.
 
     Raises:
-        UnsupportedTarget: its embedding or head is more than a table, or rope is not its own.
+        UnsupportedTarget: its embedding or head is more than a table, or it has no attention.
     """
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     if type(embedding) is not nn.Embedding or type(head) is not nn.Linear or head.bias is not None:
@@ -111,6 +111,13 @@ def weights_of(model: Any, name: str) -> TargetWeights:
             f"{type(head).__name__}",
             needed="a plain embedding table and a head without bias are needed: drafters borrow "
             "both",
+            todo="Use a drafter without weights, such as recap.",
+        )
+    if not hasattr(model.config.get_text_config(decoder=True), "num_attention_heads"):
+        raise UnsupportedTarget(
+            f"a trained drafter for '{name}'",
+            found="a decoder without attention heads",
+            needed="an attention decoder is needed, whose shape a drafter takes over",
             todo="Use a drafter without weights, such as recap.",
         )
     return TargetWeights(

@@ -34,8 +34,18 @@ class Family:
         step_inputs: forward arguments [1, L, ...] with a row per token; a step repeats the last.
         own_masks: the model's wrapper always builds masks itself and takes none from outside.
         image_text: how one picture is written in a prompt when there is no chat template.
+        tells_states: whether a forward that reads pictures may be asked for the states of its
+            layers.
+        tells_visual_tokens: whether projected visual tokens enter its decoder, and can be seen.
+        video_text: how one video is written in a prompt when there is no chat template; families
+            that have none take no videos but as tensors.
         split: how features of single pictures can be computed, so that none is encoded twice;
             None encodes a request's pictures together.
+        video_split: the same for videos.
+        wraps: its model hands all but pictures to a whole language model of its own, by keywords
+            that its signature does not show, and starts that one's `generate()`, not its own.
+        most_images: pictures that its processor finds places for; None is any number.
+        one_kind: its processor takes pictures or videos, not both in one prompt.
     """
 
     name: str
@@ -52,7 +62,14 @@ class Family:
     step_inputs: tuple[str, ...] = ()
     own_masks: bool = False
     image_text: str = ""
+    tells_states: bool = True
+    tells_visual_tokens: bool = True
+    video_text: str = ""
     split: Split | None = None
+    video_split: Split | None = None
+    one_kind: bool = False
+    wraps: bool = False
+    most_images: int | None = None
 
     @property
     def sees(self) -> bool:
@@ -70,4 +87,4 @@ class Family:
     @property
     def watches(self) -> bool:
         """Whether the family takes videos."""
-        return bool(self.video_inputs)
+        return bool(self.video_inputs or self.video_text)
