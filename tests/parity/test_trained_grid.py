@@ -2,8 +2,8 @@
 they keep of pictures, caps on it, caches of drafts, batches that draft in one forward, answers that
 are sampled, cut off or continued in a conversation; and a head of another target never runs.
 
-Random weights, so that next to nothing is accepted, and every situation on one family each; the
-whole grid is slow.
+Random weights, so that next to nothing is accepted. A third of drafters and situations, on one
+family each, is run by default; the whole grid is slow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FAMILIES = (*SEEING, "internvl", "qwen3_vl", "llava_onevision", "smolvlm")
 NAMES = (*TRAINED, "hybrid")
 SMALL = {"width": 3, "depth": 3, "nodes": 9}
 SHAPES: dict[str, dict[str, Any]] = {"eagle3": {"draft_vocab_size": 90}, "vispec": {"slots": 3}}
-LIMIT = 14
+LIMIT = 12
 
 target_of = cache(tiny_target)
 
@@ -139,7 +139,7 @@ def conversation(name: str, family: str, folder: Path) -> None:
         engine.chat(max_new_tokens=LIMIT)
         for engine in (drafting(name, target_of(family), folder), plain_of(family))
     )
-    turns = (("What is this?", 1), ("And that?", 0), ("Look here.", 2), ("Thank you.", 0))
+    turns = (("What is this?", 1), ("And that?", 0), ("Look here.", 2))
     for at, (text, count) in enumerate(turns):
         said = told.say(text, tiny_images(count, seed=at))
         assert said.token_ids == asked.say(text, tiny_images(count, seed=at)).token_ids
@@ -160,10 +160,10 @@ def kept_prefix(name: str, family: str, folder: Path) -> None:
         said, cache = texts[0], None
         for text in (texts[1], None):
             out = target.model.generate(
-                said, past_key_values=cache, max_new_tokens=8, return_dict_in_generate=True,
+                said, cache=cache, max_new_tokens=8, return_dict_in_generate=True,
                 attention_mask=torch.ones_like(said), do_sample=False,
             )  # fmt: skip
-            cache = out.past_key_values
+            cache = out.cache
             said = out.sequences if text is None else torch.cat([out.sequences, text], dim=1)
         found.append(said[0].tolist())
         assert not fallbacks(target.model)
@@ -188,8 +188,16 @@ def family_for(name: str, situation: str) -> str:
     return random.Random(f"{name} {situation}").choice(FAMILIES)
 
 
-@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.__name__)
-@pytest.mark.parametrize("name", NAMES)
+SAMPLED = [
+    pytest.param(name, situation, id=f"{name}-{situation.__name__}")
+    for row, name in enumerate(NAMES)
+    for column, situation in enumerate(SITUATIONS)
+    if (row + column) % 3 == 0
+]
+"""Every drafter in two or three situations, every situation with two drafters."""
+
+
+@pytest.mark.parametrize(("name", "situation"), SAMPLED)
 def test_the_text_is_the_targets(
     name: str, situation: Callable[[str, str, Path], None], tmp_path: Path
 ) -> None:
