@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
@@ -263,10 +264,10 @@ class Engine:
             if sink is not None and sink is not trace:
                 stack.enter_context(sink)
             scheduler = stack.enter_context(Scheduler(self, max_rows=max_rows))
-            left = iter(enumerate(requests))
-            while True:
-                while scheduler.has_free_row and (one := next(left, None)) is not None:
-                    at, (prompt, pictures, asked) = one
+            left = deque(enumerate(requests))
+            while left or scheduler.waiting or scheduler.running:
+                while left and scheduler.has_free_row:
+                    at, (prompt, pictures, asked) = left.popleft()
 
                     def store(ticket: Ticket, at: int = at) -> None:
                         results[at] = ticket.error or ticket.generation
@@ -275,8 +276,7 @@ class Engine:
                         scheduler.submit(prompt, pictures, trace=sink, on_end=store, **asked)
                     except Exception as error:
                         results[at] = error
-                if not scheduler.step():
-                    break
+                scheduler.step()  # all its rows may end at once while more prompts are left here
         if any(isinstance(result, Exception) for result in results):
             raise BatchError(results)
         return results

@@ -19,6 +19,7 @@ from eyespan.budget import CostCurve
 from eyespan.demo import MODEL_DIR, held_out
 from eyespan.drafters import make_drafter, with_shipped_weights
 from eyespan.drafters._pacing import Pacing
+from eyespan.dropin import fallbacks
 from eyespan.errors import ConfigError
 from eyespan.generation import Engine
 from eyespan.policy import Policy
@@ -34,7 +35,7 @@ from eyespan.train.simulate import accept_length
 
 RUNS = Path(__file__).parents[2] / "runs"
 CURVE = CostCurve(sizes=(1, 2, 4, 8, 16, 32, 64), ms=(9.0, 11.0, 12.5, 14.0, 17.0, 21.0, 30.0))
-LIMIT = 24
+LIMIT = 12
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_a_model_loaded_by_hand_finds_its_head(tmp_path: Path) -> None:
     for drafter in ("fovea", "hybrid"):
         eyespan.enable(model, drafter=drafter, budget="fixed")
         assert torch.equal(model.generate(**inputs, max_new_tokens=LIMIT), expected)
-        assert not eyespan.fallbacks(model)
+        assert not fallbacks(model)
         eyespan.disable(model)
     engine = eyespan.load(str(folder), drafter="fovea", budget="fixed")
     assert engine.drafter.config_dict()["checkpoint"] == "demo"
@@ -83,13 +84,13 @@ def test_shipped_weights_are_for_their_target_alone(demo: HuggingFaceTarget) -> 
     assert with_shipped_weights("hybrid", demo, {}) == {"checkpoint": "demo"}
     for name in ("recap", "eagle3"):
         assert with_shipped_weights(name, demo, {}) == {}
-    assert with_shipped_weights("hybrid", demo, {"second": "sam"}) == {}
+    assert with_shipped_weights("hybrid", demo, {"second": "sam"}) == {"second": "sam"}
     assert with_shipped_weights("fovea", other, {}) == {}
     with pytest.raises(ConfigError, match="no checkpoint"):
         Engine(other, "fovea")
 
 
-@pytest.mark.parametrize("drafter", ["fovea", "hybrid"])
+@pytest.mark.parametrize("drafter", ["fovea", pytest.param("hybrid", marks=pytest.mark.slow)])
 def test_no_word_changes(drafter: str, demo: HuggingFaceTarget, plain: Engine) -> None:
     """Without pictures, with several, beyond the memory's cap, sampled, in batches, cut off, and in
     a conversation.
@@ -156,14 +157,14 @@ def forwards_of_the_head(
 
     monkeypatch.setattr(drafter.head, "stack", timed)
     engine.decoder.policy = StillPolicy("auto", drafter, CURVE)
-    answers = [engine.generate(*ask, max_new_tokens=40).token_ids for ask in asks(3)]
+    answers = [engine.generate(*ask, max_new_tokens=24).token_ids for ask in asks(2)]
     return ran, answers
 
 
 def test_a_dear_head_grows_fewer_levels_and_the_text_stays(
     demo: HuggingFaceTarget, plain: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = [plain.generate(*ask, max_new_tokens=40).token_ids for ask in asks(3)]
+    expected = [plain.generate(*ask, max_new_tokens=24).token_ids for ask in asks(2)]
     cheap, first = forwards_of_the_head(demo, 0.01, monkeypatch)
     dear, second = forwards_of_the_head(demo, 8.0, monkeypatch)
     assert first == second == expected
@@ -177,7 +178,7 @@ def test_replay_says_what_decoding_accepts(demo: HuggingFaceTarget, tmp_path: Pa
     config = load_config(
         CaptureConfig,
         RUNS / "capture_demo.toml",
-        [f"store.out={tmp_path}", "data.count=4", "answers.max_new_tokens=60",
+        [f"store.out={tmp_path}", "data.count=3", "answers.max_new_tokens=40",
          "store.layers=[]", "store.mid=false"],
     )  # fmt: skip
     capture(config, demo, Report(silent=True))
@@ -188,12 +189,12 @@ def test_replay_says_what_decoding_accepts(demo: HuggingFaceTarget, tmp_path: Pa
     replayed = accept_length(drafter, kept, media_ids=demo.info.media_ids)
     engine = Engine(demo, drafter, budget="fixed")
     tokens = forwards = 0
-    source = open_source("demo", seed=config.data.seed, count=4)
-    for conversation in (source[at] for at in range(4)):
+    source = open_source("demo", seed=config.data.seed, count=3)
+    for conversation in (source[at] for at in range(3)):
         said: list[str] = []
         for turn in range(len(conversation.turns)):
             messages = messages_of(conversation, said, turn)
-            made = engine.generate(messages, list(conversation.images), max_new_tokens=60)
+            made = engine.generate(messages, list(conversation.images), max_new_tokens=40)
             said.append(made.text)
             tokens, forwards = tokens + len(made.token_ids), forwards + made.forwards
     assert replayed.tokens == tokens

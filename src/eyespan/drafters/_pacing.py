@@ -3,8 +3,9 @@ where the tree that it would bring is better than the one that is there (with `b
 papers always grow all levels).
 
 Better is what the budget rule means by it (`budget.py`): more tokens per millisecond at the best
-size, drafting included. What the next levels would bring is the chance that the text passes one of
-the nodes to be expanded, spread over their children as it was spread in earlier rounds.
+size, drafting included. What the next levels would bring is the chances of the nodes to be
+expanded, shared out among their children as in earlier rounds: by depth, and by how sure the parent
+was, since sure guesses come in runs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import median
 from time import perf_counter, process_time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +26,9 @@ TIMES, FEW = 9, 3
 """Rounds whose timings are kept, and how many it takes to believe them; their median counts, so
 that a slow round changes nothing."""
 FADES = 0.98
-"""Of earlier rounds' weight in how chances spread; fifty rounds are remembered."""
+"""Of earlier rounds' weight in how chances are shared out; fifty rounds are remembered."""
+SURE = (0.2, 0.5, 0.8)
+"""Parents' chances that are told apart."""
 PROBE = 64
 """Rounds after which one tree is grown whole: what is never grown is never measured anew."""
 
@@ -40,7 +44,7 @@ def _clock() -> tuple[float, float]:
 
 class Pacing:
     """What is known of a head: the time of its levels, by rows of a batch, and how the chances of
-    expanded nodes spread over their children, by depth.
+    expanded nodes are shared out among their children.
 
     Args:
         on_cpu: whether time spent waiting for a core is not the head's own.
@@ -50,7 +54,7 @@ class Pacing:
     def __init__(self, *, on_cpu: bool, clock: Clock = _clock) -> None:
         self._on_cpu, self._clock = on_cpu, clock
         self._times: dict[tuple[str, int], deque[float]] = {}
-        self._spread: dict[int, tuple[float, Chances]] = {}
+        self._shares: dict[int, tuple[Any, Any]] = {}
         self._rounds = 0
 
     def begin(self, paces: Sequence[Pace], *, nodes: int, width: int, depth: int) -> Growing:
@@ -81,29 +85,30 @@ class Pacing:
         times = self._times.get((what, rows), ())
         return median(times) if len(times) >= FEW else None
 
-    def saw(self, depth: int, expanded: Chances, children: Chances, width: int) -> None:
-        """Learn how chances spread.
+    def saw(self, depth: int, parents: Chances, children: Chances) -> None:
+        """Learn how chances are shared out.
 
         Args:
             depth: of the children.
-            expanded: [B] chances, together, of the nodes whose children these are.
-            children: [B, m] their chances, falling.
-            width: entries of a spread.
+            parents: [n] chances of expanded nodes.
+            children: [n, w] chances of the children of each, falling.
         """
-        for passed, found in zip(expanded, children, strict=True):
-            if passed > 0:
-                own = np.zeros(width)
-                own[: min(width, len(found))] = found[:width] / passed
-                weight, sums = self._spread.get(depth, (0.0, np.zeros(width)))
-                self._spread[depth] = (FADES * weight + 1.0, FADES * sums + own)
+        weights, sums = self._shares.get(depth, (0.0, 0.0))
+        sure = np.eye(len(SURE) + 1)[np.digitize(parents, SURE)]  # [n, bins]
+        self._shares[depth] = (
+            FADES * weights + (sure * parents[:, None]).sum(axis=0),
+            FADES * sums + sure.T @ children,
+        )
 
-    def spread(self, depth: int, width: int) -> Chances:
-        """[width] the part of their parents' chances that the children of a depth have, falling;
-        all of it in one child where that was never seen.
+    def expected(self, depth: int, parents: Chances, width: int) -> Chances:
+        """[B, k * width] chances that children at a depth will have, of parents [B, k]; where none
+        were ever seen, all of a parent's goes to one child.
         """
-        weight, sums = self._spread.get(depth, (1.0, np.eye(1, width)[0]))
-        part: Chances = sums / weight
-        return part
+        weights, sums = self._shares.get(depth, (np.zeros(len(SURE) + 1), 0.0))
+        prior = np.eye(1, width)[0]
+        shares = (sums + FEW * prior) / (weights[:, None] + FEW)
+        children: Chances = parents[..., None] * shares[np.digitize(parents, SURE)]
+        return children.reshape(len(parents), -1)
 
 
 class Growing:
@@ -133,7 +138,7 @@ class Growing:
         self._width, self._depth, self._rows = width, depth, rows
         self._costs = paces[0].costs(rows, most)
         self._best = np.zeros((rows, most))
-        self._expanded = np.ones(rows)  # the root is certain
+        self._expanded = np.ones((rows, 1))  # the root is certain
         self._levels = 0
         self._since = pacing.now()
 
@@ -148,8 +153,10 @@ class Growing:
         what, again = "level" if self._levels else "begin", self._levels > 1
         self._pacing.took(what, self._rows, self._since, again=again)
         self._levels += 1
-        children[:, ::-1].sort(axis=1)
-        self._pacing.saw(self._levels, self._expanded, children, 2 * self._width)
+        if self._levels == 1:
+            self._width = children.shape[1]  # fewer than asked for where the vocabulary is small
+        parents = self._expanded.reshape(-1)
+        self._pacing.saw(self._levels, parents, children.reshape(len(parents), -1))
         self._best = self._with(self._best, children)
 
     def goes_on(self, frontier: Tensor) -> bool:
@@ -158,7 +165,7 @@ class Growing:
         Args:
             frontier: [B, k] log-probabilities of the nodes that would be expanded.
         """
-        self._expanded = np.minimum(self._chances(frontier, self._levels).sum(axis=1), 1.0)
+        self._expanded = self._chances(frontier, self._levels)
         going = self._probe or self._pays()
         self._since = self._pacing.now()
         return going
@@ -169,13 +176,14 @@ class Growing:
         if level is None or spent is None:
             return True
         spent += (self._levels - 1) * level
-        here, best, passed = self._rate(self._best, spent), self._best, self._expanded
+        here, best, parents = self._rate(self._best, spent), self._best, self._expanded
         for depth in range(self._levels + 1, self._depth + 1):
-            expected = passed[:, None] * self._pacing.spread(depth, 2 * self._width)
-            best, spent = self._with(best, expected), spent + level
+            children = self._pacing.expected(depth, parents, self._width)
+            best, spent = self._with(best, children), spent + level
             if self._rate(best, spent) > here:
                 return True
-            passed = expected[:, : self._width].sum(axis=1)
+            children[:, ::-1].sort(axis=1)
+            parents = children[:, : self._width]
         return False
 
     def _rate(self, best: Chances, spent: float) -> float:
