@@ -98,26 +98,24 @@ def test_no_word_changes(drafter: str, demo: HuggingFaceTarget, plain: Engine) -
     engine = Engine(demo, drafter, budget="fixed")
     small = Engine(demo, drafter, budget="fixed", memory_limit=20)
     one, two = asks(2)
-    several = ("What is on these?", [*one[1], *two[1]])
-    for ask in (one, several, ("Write a short note.", [])):
-        for each in (engine, small):
-            said = each.generate(*ask, max_new_tokens=LIMIT)
-            assert said.token_ids == plain.generate(*ask, max_new_tokens=LIMIT).token_ids
-            assert said.drafted > 0
+    every = (one, ("What is on these?", [*one[1], *two[1]]), ("Write a short note.", []))
+    alone = [plain.generate(*ask, max_new_tokens=LIMIT).token_ids for ask in every]
+    words, pictures = zip(*every, strict=True)
+    together = engine.generate_many(words, pictures, max_new_tokens=LIMIT, max_rows=2)
+    assert [said.token_ids for said in together] == alone
+    assert all(said.drafted > 0 for said in together)
+    for ask, expected in zip(every[:2], alone, strict=False):
+        assert small.generate(*ask, max_new_tokens=LIMIT).token_ids == expected
     options: dict[str, Any] = {"max_new_tokens": LIMIT, "temperature": 0.8, "seed": 3}
     assert engine.generate(*two, **options).token_ids == plain.generate(*two, **options).token_ids
-    words, pictures = zip(one, several, two, strict=True)
-    together = engine.generate_many(words, pictures, max_new_tokens=LIMIT, max_rows=2)
-    alone = plain.generate_many(words, pictures, max_new_tokens=LIMIT, max_rows=1)
-    assert [each.token_ids for each in together] == [each.token_ids for each in alone]
     cancel = Event()
     with engine.stream(*one, max_new_tokens=LIMIT, cancel=cancel) as stream:
         next(iter(stream))
         cancel.set()
         cut = stream.finish().token_ids
-    assert cut == alone[0].token_ids[: len(cut)]
+    assert cut == alone[0][: len(cut)]
     chats = [each.chat(max_new_tokens=LIMIT) for each in (engine, plain)]
-    for text, shown in (one, ("And what else?", []), two):
+    for text, shown in (one, ("And what else?", [])):
         told, asked = (chat.say(text, shown) for chat in chats)
         assert told.token_ids == asked.token_ids
 
@@ -139,10 +137,12 @@ class StillClock:
         return self.ms / 1e3, self.ms / 1e3
 
 
-def forwards_of_the_head(
+def levels_of(
     demo: HuggingFaceTarget, level_ms: float, monkeypatch: pytest.MonkeyPatch
-) -> tuple[int, list[Sequence[int]]]:
-    """Forwards of a head that takes so long, with `budget="auto"`, and the answers."""
+) -> tuple[float, list[Sequence[int]]]:
+    """Forwards a round of a head that takes so long, with `budget="auto"`, in the second of two
+    answers, and both of them.
+    """
     engine = Engine(demo, "fovea", budget=0)
     drafter: Any = engine.drafter
     clock = StillClock()
@@ -157,18 +157,23 @@ def forwards_of_the_head(
 
     monkeypatch.setattr(drafter.head, "stack", timed)
     engine.decoder.policy = StillPolicy("auto", drafter, CURVE)
-    answers = [engine.generate(*ask, max_new_tokens=24).token_ids for ask in asks(2)]
-    return ran, answers
+    answers, each = [], 0.0
+    for ask in asks(2):
+        ran = 0
+        said = engine.generate(*ask, max_new_tokens=24)
+        answers.append(said.token_ids)
+        each = ran / said.forwards
+    return each, answers
 
 
 def test_a_dear_head_grows_fewer_levels_and_the_text_stays(
     demo: HuggingFaceTarget, plain: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = [plain.generate(*ask, max_new_tokens=24).token_ids for ask in asks(2)]
-    cheap, first = forwards_of_the_head(demo, 0.01, monkeypatch)
-    dear, second = forwards_of_the_head(demo, 8.0, monkeypatch)
+    cheap, first = levels_of(demo, 0.01, monkeypatch)
+    dear, second = levels_of(demo, 8.0, monkeypatch)
     assert first == second == expected
-    assert dear < 0.7 * cheap
+    assert 1.0 <= dear < 0.6 * cheap
 
 
 def test_replay_says_what_decoding_accepts(demo: HuggingFaceTarget, tmp_path: Path) -> None:
@@ -178,7 +183,7 @@ def test_replay_says_what_decoding_accepts(demo: HuggingFaceTarget, tmp_path: Pa
     config = load_config(
         CaptureConfig,
         RUNS / "capture_demo.toml",
-        [f"store.out={tmp_path}", "data.count=3", "answers.max_new_tokens=40",
+        [f"store.out={tmp_path}", "data.count=2", "answers.max_new_tokens=40",
          "store.layers=[]", "store.mid=false"],
     )  # fmt: skip
     capture(config, demo, Report(silent=True))
@@ -189,8 +194,8 @@ def test_replay_says_what_decoding_accepts(demo: HuggingFaceTarget, tmp_path: Pa
     replayed = accept_length(drafter, kept, media_ids=demo.info.media_ids)
     engine = Engine(demo, drafter, budget="fixed")
     tokens = forwards = 0
-    source = open_source("demo", seed=config.data.seed, count=3)
-    for conversation in (source[at] for at in range(3)):
+    source = open_source("demo", seed=config.data.seed, count=2)
+    for conversation in (source[at] for at in range(2)):
         said: list[str] = []
         for turn in range(len(conversation.turns)):
             messages = messages_of(conversation, said, turn)

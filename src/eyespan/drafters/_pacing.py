@@ -29,6 +29,8 @@ FADES = 0.98
 """Of earlier rounds' weight in how chances are shared out; fifty rounds are remembered."""
 SURE = (0.2, 0.5, 0.8)
 """Parents' chances that are told apart."""
+PRIOR = 0.1
+"""Passes that the guess of `Pacing.expected` is worth before any were seen."""
 PROBE = 64
 """Rounds after which one tree is grown whole: what is never grown is never measured anew."""
 
@@ -106,7 +108,7 @@ class Pacing:
         """
         weights, sums = self._shares.get(depth, (np.zeros(len(SURE) + 1), 0.0))
         prior = np.eye(1, width)[0]
-        shares = (sums + FEW * prior) / (weights[:, None] + FEW)
+        shares = (sums + PRIOR * prior) / (weights[:, None] + PRIOR)
         children: Chances = parents[..., None] * shares[np.digitize(parents, SURE)]
         return children.reshape(len(parents), -1)
 
