@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from eyespan.errors import UnsupportedTarget
 from eyespan.target import HuggingFaceTarget
 from eyespan.target.families import FAMILIES
+from eyespan.target.probe import check_needs
 from eyespan.target.states import CHAIN_MIXERS, TREE_MIXERS
 from eyespan.testing import EVERY_SEEING, EVERY_TEXT, tiny_target
+from eyespan.types import Needs
 
 PAGE = Path(__file__).parents[1] / "docs" / "families.md"
 
@@ -29,6 +33,9 @@ takes them). `eyespan doctor MODEL` shows the row of a model that you have, and 
 * **tree masks**: `explicit` is one tensor for all layers; `hook` joins the tree with the model's
   own rule (windows, chunks, padding, pictures that see themselves); a chain needs none but the
   model's `own`.
+* **not for**: drafters that are refused when they are loaded, since the model has nothing for them
+  to read (trained drafters: its states and its tables; `fovea` and `hybrid`: features of pictures;
+  `viskip`: attention on pictures). All others of docs/papers.md work.
 * **cache**: what the layers remember. `windows` forget, `shared` layers read another layer's,
   `pictures` are attended to outside the text.
 """
@@ -47,7 +54,7 @@ forward: the tokens that the state lost ride along in the next one.
 
 Not taken, as found in transformers 5.24: Mamba 1 and Jamba (their scan of several tokens starts
 from an empty state), Nemotron-H (a step and a block of tokens differ by more than rounding), BLIP-2
-(its wrapper hides cache and positions), Gemma 3n with pictures (its tower needs timm and
+and InstructBLIP around an encoder-decoder (T5), Gemma 3n with pictures (its tower needs timm and
 torchvision; the text model is in the table), Llama 4 with pictures (its forward fails; the text
 model is in the table).
 """
@@ -61,8 +68,8 @@ def page(target_of: Callable[[str], HuggingFaceTarget] = tiny_target) -> str:
     """
     tiny = {name: target_of(name) for name in (*EVERY_SEEING, *EVERY_TEXT)}
     lines = [HEAD, "## With pictures", ""]
-    lines += ["| family | model type | drafts | tree masks | cache | videos |"]
-    lines += ["|---|---|---|---|---|---|"]
+    lines += ["| family | model type | drafts | tree masks | cache | not for | videos |"]
+    lines += ["|---|---|---|---|---|---|---|"]
     for row in FAMILIES:
         for kind in row.model_types:
             twins = [t for n, t in tiny.items() if n in EVERY_SEEING and _type(t) == kind]
@@ -74,8 +81,8 @@ def page(target_of: Callable[[str], HuggingFaceTarget] = tiny_target) -> str:
         "",
         "## Text only",
         "",
-        "| model type | drafts | tree masks | cache |",
-        "|---|---|---|---|",
+        "| model type | drafts | tree masks | cache | not for |",
+        "|---|---|---|---|---|",
     ]
     kinds = dict.fromkeys(_type(tiny[name]) for name in EVERY_TEXT)
     for kind in kinds:
@@ -98,12 +105,36 @@ def _names(classes: frozenset[str]) -> str:
 
 
 def _abilities(twins: list[HuggingFaceTarget]) -> list[str]:
-    """Drafts, masks and cache, of all variants of one type."""
+    """Drafts, masks, cache and refused drafters, of all variants of one type."""
     return [
         " or ".join(dict.fromkeys(twin.info.drafts for twin in twins)),
         " or ".join(dict.fromkeys(twin.info.masks for twin in twins)),
         "; ".join(dict.fromkeys(twin.remembers for twin in twins)),
+        ", ".join(dict.fromkeys(name for twin in twins for name in _not_for(twin))) or "-",
     ]
+
+
+def _not_for(target: HuggingFaceTarget) -> list[str]:
+    """Drafters that loading refuses: what it tries is tried here."""
+    states = Needs(hidden_layers=(0,))
+    names = []
+    if not _is_read(target, states, weights=True):
+        names.append("trained drafters")
+    elif not _is_read(target, replace(states, visual_tokens=True)):
+        names.append("fovea")
+    if not _is_read(target, Needs(visual_attention=True)):
+        names.append("viskip")
+    return names
+
+
+def _is_read(target: HuggingFaceTarget, needs: Needs, *, weights: bool = False) -> bool:
+    try:
+        check_needs(target, needs)
+        if weights:
+            target.weights()
+    except UnsupportedTarget:
+        return False
+    return True
 
 
 def main() -> None:

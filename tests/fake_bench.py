@@ -56,7 +56,7 @@ class FakeTarget(ToyTarget):
         super().__post_init__()
         self.info = SimpleNamespace(**vars(self.info), dtype="float32", device="cpu")
 
-    def prepare(self, prompt: Any, images: Sequence[Any] = ()) -> Ints:
+    def prepare(self, prompt: Any, images: Sequence[Any] = (), videos: Sequence[Any] = ()) -> Ints:
         turns = [message["content"] for message in prompt]
         parts = [t if isinstance(t, str) else "".join(p.get("text", "") for p in t) for t in turns]
         return self.prompt_from_ids([2 + ord(letter) % (VOCAB - 2) for letter in "".join(parts)])

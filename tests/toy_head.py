@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from eyespan.artifacts import read_artifact, write_artifact
-from eyespan.drafters._head import DraftHead, HeadConfig, TrainState
+from eyespan.drafters._head import DraftHead, TrainState
+from eyespan.drafters._head_config import HeadConfig
 from eyespan.drafters.base import Ask
 from eyespan.target.weights import TargetWeights
 from eyespan.train.batch import TrainBatch

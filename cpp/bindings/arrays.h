@@ -64,4 +64,7 @@ OutMatrix<T> numpy(std::vector<std::array<T, N>> rows) {
 /// Drafts from counted text: SuffixDecoding and Lookahead (text_drafts.cc).
 void bind_text_drafts(nb::module_& m);
 
+/// What sizes trees: calibration and cuts (budget.cc).
+void bind_budget(nb::module_& m);
+
 }  // namespace eyespan::bindings

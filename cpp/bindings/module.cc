@@ -17,6 +17,7 @@
 #include "memory_rows.h"
 #include "packing.h"
 #include "propose.h"
+#include "recycled_tree.h"
 #include "static_tree.h"
 #include "suffix_automaton.h"
 #include "token_set.h"
@@ -205,6 +206,21 @@ void bind_rules(nb::module_& m) {
           return std::vector(shape.begin(), shape.end());
         },
         "The static tree of Token Recycling: 80 nodes, depth 6, as a `shape`.");
+
+  m.def("recycled_tree",
+        [](const IntRows& matrix, std::int32_t root, const TokenSet& media, int budget) {
+          if (matrix.shape(1) != kRowSize) {
+            throw std::invalid_argument("a matrix of recycled rows has 8 ids a row");
+          }
+          RecycledTree tree = recycled_tree(span(matrix), root, media, budget);
+          return std::tuple(numpy(std::move(tree.tokens)), numpy(std::move(tree.parents)),
+                            numpy(std::move(tree.scores)));
+        },
+        "matrix"_a, "root"_a, "media"_a, "budget"_a,
+        "(tokens, parents, scores), each [n]: the first `budget` places of that tree, filled from\n"
+        "the rows [vocab, 8] of what follows each token. Media are left out with all below them;\n"
+        "a node scores 2^-(sum of rank + 1) over its path, and 0 where one of them repeats a\n"
+        "better sibling or comes from a row whose ids are all the same.");
 }
 
 void bind_proposal(nb::module_& m) {
@@ -369,4 +385,5 @@ NB_MODULE(_core, m) {
   bind_proposal(m);
   bind_suffix(m);
   bind_text_drafts(m);
+  bind_budget(m);
 }

@@ -2,7 +2,7 @@
 
     import eyespan
     engine = eyespan.load("demo")
-    print(engine.generate("What is the total?", images=["receipt.png"]).text)
+    print(engine.generate("What is the total?", images=["pictures/receipt-0000.png"]).text)
 
 Importing this package is cheap: torch and transformers are loaded on first use.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eyespan.generation import Engine, load
     from eyespan.sampling import Sampling
     from eyespan.stream import Stream
+    from eyespan.target.video import Video
     from eyespan.trace import Trace, read_trace
     from eyespan.types import Generation, TokenLogprobs
 
@@ -39,6 +40,7 @@ __all__ = [
     "Ticket",
     "TokenLogprobs",
     "Trace",
+    "Video",
     "custom_generate",
     "disable",
     "enable",
@@ -55,6 +57,7 @@ _HOMES = {
     "generation": {"Engine", "load"},
     "sampling": {"Sampling"},
     "stream": {"Stream"},
+    "target.video": {"Video"},
     "trace": {"Trace", "read_trace"},
     "types": {"Generation", "TokenLogprobs"},
 }

@@ -127,6 +127,15 @@ class ProposeRules:
 def token_recycling_shape() -> list[int]:
     """The static tree of Token Recycling: 80 nodes, depth 6, as a `shape`."""
 
+def recycled_tree(
+    matrix: NDArray[numpy.int32], root: int, media: TokenSet, budget: int
+) -> tuple[NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.float32]]:
+    """(tokens, parents, scores), each [n]: the first `budget` places of that tree, filled from
+    the rows [vocab, 8] of what follows each token. Media are left out with all below them;
+    a node scores 2^-(sum of rank + 1) over its path, and 0 where one of them repeats a
+    better sibling or comes from a row whose ids are all the same.
+    """
+
 class Memory:
     """The maps of one request: a shared U, its own C and G or None."""
 
@@ -391,4 +400,58 @@ def lookahead(
 ) -> tuple[NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.float32]]:
     """(tokens, parents, scores) of what followed `query` in the prompt's windows and in those
     of answers, at most `budget` nodes, depth-first.
+    """
+
+class Calibration:
+    """How often nodes of a source, depth and score came true."""
+
+    def __init__(self, sources: int) -> None: ...
+    def offered(self) -> NDArray[numpy.float64]:
+        """[cells] nodes proposed, old ones faded; a copy."""
+
+    def accepted(self) -> NDArray[numpy.float64]:
+        """[cells] nodes among them that the text followed; a copy."""
+
+    def restore(self, offered: NDArray[numpy.float64], accepted: NDArray[numpy.float64]) -> None:
+        """Replaces all counts. ValueError for what are no such counts; nothing changes then."""
+
+    def weigh(
+        self,
+        parents: NDArray[numpy.int32],
+        scores: NDArray[numpy.float32] | None = None,
+        origins: NDArray[numpy.int32] | None = None,
+    ) -> tuple[NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.float64]]:
+        """(depths, cells, chances) of a proposal's nodes: 1 for children of the root, where each
+        is counted, and its probability to be committed, never above its parent's. Without
+        scores every guess is half believed. ValueError for what is no tree, and for scores
+        that are no numbers.
+        """
+
+    def chances(self, scores: NDArray[numpy.float32], depth: int) -> NDArray[numpy.float64]:
+        """[n] chances of nodes of the first source at one depth, by their scores alone."""
+
+    def learn(
+        self,
+        tokens: NDArray[numpy.int32],
+        parents: NDArray[numpy.int32],
+        depths: NDArray[numpy.int32],
+        cells: NDArray[numpy.int32],
+        text: NDArray[numpy.int32],
+    ) -> None:
+        """Counts a whole proposal against the tokens that followed its root; nodes deeper than
+        those are not counted.
+        """
+
+def best_cuts(
+    chances: Sequence[NDArray[numpy.float64]],
+    costs: NDArray[numpy.float64],
+    *,
+    host_ms: float,
+    cap: int,
+    worth: float,
+    margin: float,
+) -> list[NDArray[numpy.int32]]:
+    """Which nodes of each row of a pass to send, likeliest first: the width with the most tokens
+    per millisecond of all rows together, or none. `costs[n]` is the milliseconds of a pass
+    whose rows have n nodes each besides the root.
     """

@@ -311,6 +311,7 @@ def spread(
     each: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
     sampling: Sampling,
+    videos: Sequence[Sequence[Any]] | None = None,
 ) -> list[Asked]:
     """The single requests of `Engine.generate_many`, `n` to a prompt.
 
@@ -327,7 +328,7 @@ def spread(
             todo="Wrap it in a list, or use `generate`.",
         )
     count = len(prompts)
-    for name, given in (("images", images), ("each", each)):
+    for name, given in (("images", images), ("videos", videos), ("each", each)):
         if given is not None and len(given) != count:
             raise ConfigError(
                 f"{len(given)} entries of {name}",
@@ -335,9 +336,18 @@ def spread(
                 needed="one entry for each prompt, empty ones where there is nothing",
                 todo="Pass lists of equal length.",
             )
+    for own in each or ():
+        if not isinstance(own, Mapping):
+            raise ConfigError(
+                "each",
+                found=f"a {type(own).__name__} among its entries",
+                needed="a mapping of options for each prompt, empty ones where there is nothing",
+                todo="Write each=[{...}, ...].",
+            )
     asked = []
     for at, prompt in enumerate(prompts):
-        own = {**options, **(each[at] if each is not None else {})}
+        filmed = {"videos": videos[at]} if videos is not None else {}
+        own = {**options, **filmed, **(each[at] if each is not None else {})}
         base = own.get("sampling", sampling)
         seed, generator = (
             own.get(name, getattr(base, name, None)) for name in ("seed", "generator")

@@ -17,17 +17,12 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from eyespan import _core
 from eyespan.errors import ConfigError
-from eyespan.types import MAX_PACK, DraftTree, Floats, Ints
+from eyespan.types import MAX_PACK, DraftTree, Floats, Ints, Nodes
 
 Budget: TypeAlias = Literal["auto", "fixed"] | int
 
-DEPTHS = 12
-BINS = 24
-DECAY = 0.999
-"""Older evidence fades: after 700 rounds that touch a cell, what it held counts half."""
-PRIOR_WEIGHT = 2.0
-"""Offered nodes that the drafter's own score is worth before anything was seen."""
 REFRESH_WORTH = 0.02
 """Tokens that a node brings later by what its row teaches a drafter that recycles rows. Without it,
 small trees starve the memory they are grown from: on the demo model, 12 pictures, tokens by cost
@@ -72,16 +67,26 @@ class CostCurve:
         Straight lines between what was measured, the last slope beyond it. Noise only ever adds to
         a timing, so a size costs no more than any larger one did.
         """
-        ms = self._falling
+        ms = self._rising
         inside = np.interp(sizes, self.sizes, ms)
         if len(ms) > 1:
             slope = (ms[-1] - ms[-2]) / (self.sizes[-1] - self.sizes[-2])
             inside += slope * np.maximum(sizes - self.sizes[-1], 0)
         return inside
 
+    def widths(self, rows: int) -> npt.NDArray[np.float64]:
+        """[MAX_PACK] milliseconds of a pass whose `rows` rows each have 0, 1, ... draft nodes."""
+        if rows not in self._widths:
+            self._widths[rows] = self.of(rows * np.arange(1, MAX_PACK + 1))
+        return self._widths[rows]
+
     @cached_property
-    def _falling(self) -> npt.NDArray[np.float64]:
+    def _rising(self) -> npt.NDArray[np.float64]:
         return np.minimum.accumulate(np.asarray(self.ms, np.float64)[::-1])[::-1]
+
+    @cached_property
+    def _widths(self) -> dict[int, npt.NDArray[np.float64]]:
+        return {}
 
 
 class Calibration:
@@ -94,44 +99,33 @@ class Calibration:
     """
 
     def __init__(self, sources: int) -> None:
-        self._sources = sources
-        self._offered = np.zeros(sources * DEPTHS * BINS)
-        self._accepted = np.zeros(sources * DEPTHS * BINS)
+        self._core = _core.Calibration(sources)
 
     @property
     def counts(self) -> npt.NDArray[np.float64]:
         """[2, cells] what was offered and what came true; a copy. Setting it raises ValueError for
         what are no such counts, and changes nothing.
         """
-        return np.stack([self._offered, self._accepted])
+        return np.stack([self._core.offered(), self._core.accepted()])
 
     @counts.setter
     def counts(self, counts: npt.NDArray[np.float64]) -> None:
-        if counts.shape != (2, len(self._offered)) or not bool(np.isfinite(counts).all()):
-            raise ValueError(f"counts of shape {counts.shape}, or not finite")
-        offered, accepted = counts
-        if not bool(((accepted >= 0) & (accepted <= offered)).all()):
-            raise ValueError("more came true than was offered")
-        self._offered, self._accepted = offered.copy(), accepted.copy()
+        if counts.ndim != 2 or len(counts) != 2:
+            raise ValueError(f"counts of shape {counts.shape}")
+        offered, accepted = np.ascontiguousarray(counts, np.float64)
+        self._core.restore(offered, accepted)
 
     def guess(self, draft: DraftTree, at: int) -> Guess:
         """A proposal made after `at` committed tokens, with its chances [n] to be committed.
 
-        No node is likelier than its parent.
+        No node is likelier than its parent; a drafter without scores is taken to half believe its
+        guesses.
         """
-        depths = depths_of(draft)
-        scores = _scores(draft)
-        octaves = np.minimum(-2.0 * np.log2(np.maximum(scores, 1e-6)), BINS - 1).astype(np.intp)
-        cells = np.minimum(depths - 1, DEPTHS - 1) * BINS + octaves
-        if draft.origins is not None:
-            cells += np.minimum(draft.origins, self._sources - 1) * (DEPTHS * BINS)
-        free = (self._accepted[cells] + PRIOR_WEIGHT * scores) / (
-            self._offered[cells] + PRIOR_WEIGHT
-        )
-        chances: list[float] = []  # plain lists: a tree is too small for numpy to pay here
-        for own, parent in zip(free.tolist(), draft.parents.tolist(), strict=True):
-            chances.append(own if parent < 0 else min(own, chances[parent]))
-        return Guess(at, draft, depths, cells, np.array(chances))
+        return Guess(at, draft, *self._core.weigh(draft.parents, draft.scores, draft.origins))
+
+    def chances(self, scores: Floats, depth: int) -> npt.NDArray[np.float64]:
+        """[n] chances of nodes of the first source at one depth, by their scores [n] alone."""
+        return self._core.chances(scores, depth)
 
     def learn(self, guess: Guess, text: Ints) -> None:
         """Count a proposal against the text that followed its root.
@@ -140,12 +134,29 @@ class Calibration:
             guess: the whole proposal, before any cut.
             text: the tokens that followed; nodes deeper than it are not counted.
         """
-        seen = guess.cells[guess.depths <= len(text)]
-        self._offered[seen] *= DECAY
-        self._accepted[seen] *= DECAY
-        np.add.at(self._offered, seen, 1.0)
-        for node in _true_path(guess.draft, text):
-            self._accepted[guess.cells[node]] += 1.0
+        draft = guess.draft
+        self._core.learn(draft.tokens, draft.parents, guess.depths, guess.cells, text)
+
+
+class Pace(NamedTuple):
+    """What a drafter has to know to stop drafting in time: what its nodes would be worth.
+
+    Attributes:
+        curve: cost of the target's forwards.
+        beliefs: turns scores into chances.
+        cap: most nodes that may be sent.
+        one_pass: whether the rows of a batch share a forward.
+    """
+
+    curve: CostCurve
+    beliefs: Calibration
+    cap: int
+    one_pass: bool
+
+    def costs(self, rows: int, most: int) -> npt.NDArray[np.float64]:
+        """[most + 1] milliseconds of checking 0, 1, ... nodes in each of some rows."""
+        sizes = np.arange(1, most + 2)
+        return self.curve.of(rows * sizes) if self.one_pass else rows * self.curve.of(sizes)
 
 
 class Guess(NamedTuple):
@@ -156,30 +167,10 @@ class Guess(NamedTuple):
     draft: DraftTree
     depths: Ints
     """[n] depth of each node, 1 for children of the root."""
-    cells: npt.NDArray[np.intp]
+    cells: Ints
     """[n] where the calibration counts each node."""
     chances: npt.NDArray[np.float64]
     """[n] probability of each node to be committed."""
-
-
-def _scores(draft: DraftTree) -> Floats:
-    """[n] scores as chances; a drafter without scores is taken to half believe its guesses."""
-    if draft.scores is None:
-        return np.full(len(draft), 0.5, np.float32)
-    return np.clip(draft.scores, 0.0, 1.0)
-
-
-def _true_path(draft: DraftTree, text: Ints) -> list[int]:
-    """Indices of the proposed nodes that the text followed, from the root outwards."""
-    path: list[int] = []
-    parent = -1
-    for token in text.tolist():
-        hits = np.flatnonzero((draft.parents == parent) & (draft.tokens == token))
-        if hits.size == 0:
-            break
-        parent = int(hits[0])
-        path.append(parent)
-    return path
 
 
 def depths_of(draft: DraftTree) -> Ints:
@@ -190,7 +181,7 @@ def depths_of(draft: DraftTree) -> Ints:
     return np.array(depths, np.int32)
 
 
-def keep_nodes(draft: DraftTree, nodes: npt.NDArray[np.intp]) -> DraftTree:
+def keep_nodes(draft: DraftTree, nodes: Nodes) -> DraftTree:
     """The sub-tree of these nodes, which must hold every kept node's parent; order is kept."""
     nodes = np.sort(nodes)
     place = np.full(len(draft) + 1, -1, np.int32)  # the extra entry maps parent -1 to itself
@@ -217,26 +208,6 @@ def best_chain(draft: DraftTree) -> DraftTree:
     return keep_nodes(draft, np.array(path, np.intp))
 
 
-def best_cut(
-    chances: npt.NDArray[np.float64],
-    curve: CostCurve,
-    *,
-    host_ms: float,
-    cap: int,
-    worth: float = 0.0,
-) -> npt.NDArray[np.intp]:
-    """Which nodes to send: those up to the best tokens per millisecond, or none.
-
-    Args:
-        chances: [n] acceptance probabilities, no node above its parent.
-        curve: cost of a forward.
-        host_ms: what drafting, packing and refreshing cost on top of a plain step.
-        cap: most nodes that may be sent.
-        worth: tokens that a sent node brings later, accepted or not.
-    """
-    return best_cuts([chances], curve, host_ms=host_ms, cap=cap, worth=worth)[0]
-
-
 def best_cuts(
     chances: Sequence[npt.NDArray[np.float64]],
     curve: CostCurve,
@@ -244,35 +215,30 @@ def best_cuts(
     host_ms: float,
     cap: int,
     worth: float = 0.0,
-) -> list[npt.NDArray[np.intp]]:
-    """The same for the rows of one batch, which share a pass.
+) -> list[Nodes]:
+    """Which nodes to send of each row of one pass, likeliest first: up to the width that brings
+    the most tokens per millisecond, or none.
 
     A pass is as wide as its widest row, so B rows with n nodes each cost T(B (1 + n)) whether or
-    not every row fills its n places. The width with the most tokens per millisecond, all rows
-    together, is chosen; every row sends its best nodes up to it, since its places are paid for.
+    not every row fills its n places. The best width is that of all rows together; every row sends
+    its best nodes up to it, since its places are paid for.
 
     Args:
-        chances: [n] of each of the B rows; a row without a guess has n = 0.
+        chances: [n] acceptance probabilities of each of the B rows, no node above its parent; a row
+            without a guess has n = 0.
         curve: cost of a forward over packed nodes of one sequence. What B rows read of their own
             caches on top of it is the same with and without drafts and left out on both sides.
         host_ms: what drafting, packing and refreshing cost a row.
         cap: most nodes that a row may send.
         worth: tokens that a sent node brings later, accepted or not.
     """
-    orders = []
-    for row in chances:
-        order = np.argsort(-row, kind="stable")[:cap]  # stable: parents stand before children
-        orders.append(order[row[order] > 0])  # what cannot be committed is never sent
-    widest = max(order.size for order in orders)
-    if widest == 0:
-        return orders
-    rows, tokens = len(orders), np.full(widest, float(len(orders)))
-    for row, order in zip(chances, orders, strict=True):
-        gains = np.zeros(widest)
-        gains[: order.size] = row[order] + worth
-        tokens += np.cumsum(gains)
-    cost = curve.of(rows * np.arange(1, widest + 2))
-    rate = tokens / (cost[1:] + rows * host_ms)
-    best = int(np.argmax(rate))
-    width = best + 1 if rate[best] > MARGIN * rows / cost[0] else 0
-    return [order[:width] for order in orders]
+    costs = curve.widths(len(chances))
+    cuts = _core.best_cuts(
+        chances,
+        costs,
+        host_ms=host_ms,
+        cap=min(cap, len(costs) - 1),
+        worth=worth,
+        margin=MARGIN,
+    )
+    return [*cuts]

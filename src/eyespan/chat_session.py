@@ -22,6 +22,7 @@ from eyespan.errors import ConfigError, InputError, UnsupportedRequest
 from eyespan.stream import Stream
 from eyespan.target.features import FeatureMemory
 from eyespan.target.images import Picture, open_pictures, picture_digest
+from eyespan.target.video import Clip, Film, Video
 from eyespan.types import Generation, Ints
 
 if TYPE_CHECKING:
@@ -42,17 +43,20 @@ class Said:
         role: "system", "user" or "assistant".
         text: what was said.
         pictures: opened; they stand before the text.
-        digests: one for each picture.
+        videos: sampled; they stand between the two.
+        digests: one for each picture, then one for each video.
     """
 
     role: str
     text: str
     pictures: tuple[Image, ...] = ()
+    videos: tuple[Clip, ...] = ()
     digests: tuple[bytes, ...] = field(default=(), repr=False)
 
     def message(self) -> dict[str, Any]:
         """In the transformers format."""
         parts: list[dict[str, str]] = [{"type": "image"} for _ in self.pictures]
+        parts += [{"type": "video"} for _ in self.videos]
         return {"role": self.role, "content": [*parts, {"type": "text", "text": self.text}]}
 
 
@@ -89,6 +93,19 @@ class Chat(Closing["Chat"]):
         """The pictures of `messages`, in order."""
         return [picture for said in self._said for picture in said.pictures]
 
+    @property
+    def videos(self) -> list[Clip]:
+        """The videos of `messages`, in order."""
+        return [clip for said in self._said for clip in said.videos]
+
+    def turn_videos(self, turn: int) -> list[Clip]:
+        """The videos of one turn; see `edit` for how turns are counted.
+
+        Raises:
+            ConfigError: there is no such turn.
+        """
+        return list(self._said[self._place(turn)].videos)
+
     def turn_pictures(self, turn: int) -> list[Image]:
         """The pictures of one turn; see `edit` for how turns are counted.
 
@@ -113,10 +130,11 @@ class Chat(Closing["Chat"]):
         images: Sequence[Picture] = (),
         *,
         at: int | None = None,
+        videos: Sequence[Film | Video | Clip] = (),
         **options: Any,
     ) -> Generation:
         """Say something and wait for the whole answer; takes what `stream` takes."""
-        with self.stream(text, images, at=at, **options) as answer:
+        with self.stream(text, images, at=at, videos=videos, **options) as answer:
             return answer.finish()
 
     def stream(
@@ -125,6 +143,7 @@ class Chat(Closing["Chat"]):
         images: Sequence[Picture] = (),
         *,
         at: int | None = None,
+        videos: Sequence[Film | Video | Clip] = (),
         **options: Any,
     ) -> ChatStream:
         """Say something and read the answer while it is written.
@@ -137,6 +156,7 @@ class Chat(Closing["Chat"]):
             images: pictures that stand before it.
             at: the turn, counted from 0 (or from the end, -1), that is said anew; it and all after
                 it are dropped. None is a new turn.
+            videos: videos that stand between the pictures and the text.
             **options: of `Engine.stream`, on top of the chat's own.
 
         Raises:
@@ -147,14 +167,16 @@ class Chat(Closing["Chat"]):
         before = self._said if at is None else self._said[: self._place(at)]
         _check_text(text)
         pictures = tuple(open_pictures(images))
-        if not text.strip() and not pictures:
+        clips = tuple(self._engine.target.open_videos(videos))
+        if not text.strip() and not pictures and not clips:
             raise InputError(
                 "a turn of a chat",
                 found="no text and no image",
                 needed="at least one of them is needed",
                 todo="Say something.",
             )
-        said = Said("user", text, pictures, tuple(map(picture_digest, pictures)))
+        digests = (*map(picture_digest, pictures), *(clip.digest() for clip in clips))
+        said = Said("user", text, pictures, clips, digests)
         return self._answer(before, said, options)
 
     def edit(
@@ -162,6 +184,7 @@ class Chat(Closing["Chat"]):
         turn: int,
         text: str,
         images: Sequence[Picture] | None = None,
+        videos: Sequence[Film | Video | Clip] | None = None,
         **options: Any,
     ) -> Generation:
         """Say something else at an earlier turn: it and all after it are dropped, and it is
@@ -170,7 +193,8 @@ class Chat(Closing["Chat"]):
         Args:
             turn: counted from 0, or from the end (-1 is the last).
             text: what to say instead.
-            images: None keeps the turn's pictures.
+            images: None keeps the turn's own.
+            videos: None keeps the turn's own.
             **options: see `stream`.
 
         Raises:
@@ -178,7 +202,9 @@ class Chat(Closing["Chat"]):
         """
         if images is None:
             images = self.turn_pictures(turn)
-        return self.say(text, images, at=turn, **options)
+        if videos is None:
+            videos = self.turn_videos(turn)
+        return self.say(text, images, at=turn, videos=videos, **options)
 
     def rewind(self, turn: int) -> None:
         """Drop a turn and all after it; see `edit` for how turns are counted.
@@ -268,7 +294,8 @@ class Chat(Closing["Chat"]):
         with self._alone() as busy:
             pictures = [picture for each in asked for picture in each.pictures]
             digests = tuple(digest for each in asked for digest in each.digests)
-            prompt = target.prepare([each.message() for each in asked], pictures)
+            clips = [clip for each in asked for clip in each.videos]
+            prompt = target.prepare([each.message() for each in asked], pictures, clips)
             if self._prefix is not None and not self._reads_all:
                 prompt = target.resume(prompt, self._prefix, digests)
             told = _Told(prompt, digests, () if self._prefix is None else self._prefix.marks)

@@ -16,13 +16,15 @@ from eyespan.draw import (
     Chooser,
     History,
     LogprobReader,
+    Lots,
     Pick,
     by_position,
+    draft_key,
     from_stream,
     greedy,
     new_generator,
 )
-from eyespan.errors import ConfigError
+from eyespan.errors import ConfigError, UnsupportedRequest
 from eyespan.grammar import GrammarRun, Grammars
 from eyespan.sampling import Sampling
 from eyespan.sequence import Observer, OnToken, Running
@@ -40,6 +42,7 @@ class Choosing:
         inputs: the prompt.
         request: its bounds.
         grammars: gives the engine's grammar compiler when one is needed.
+        rejection: whether guesses are verified by rejection, which takes sampled requests alone.
 
     Raises:
         ConfigError, UnsupportedRequest: an option that cannot be honoured.
@@ -52,7 +55,11 @@ class Choosing:
         inputs: Prompt,
         request: Request,
         grammars: Callable[[], Grammars],
+        rejection: bool = False,
     ) -> None:
+        if rejection:
+            _check_rejection(sampling)
+        self._rejection = rejection
         self.is_plain = sampling.is_plain
         self.is_greedy = replace(sampling, logprobs=None).is_plain
         self._target, self._sampling, self._request = target, sampling, request
@@ -65,8 +72,11 @@ class Choosing:
         self._history = History(inputs.input_ids, max_length)
         self._pick: Pick = greedy
         self._shape: Any = None
+        self._generator: torch.Generator | None = None
         if not self.is_plain:
-            self._pick = _pick(sampling, target.info.device)
+            if sampling.draws:
+                self._generator = _generator(sampling, target.info.device)
+                self._pick = _pick(sampling, self._generator)
             self._shape = _shape(target, sampling, inputs, request, self._grammar)
 
     def run(
@@ -78,9 +88,13 @@ class Choosing:
         if self._sampling.strict:
             self._shadow = Shadow(self._target, running)
         if not self.is_plain:
-            running.draw = Chooser(
+            running.draw = chooser = Chooser(
                 self._history, self._shape, self._pick, self._reader, self._shadow
             )
+            if self._rejection:
+                key = draft_key(self._sampling.seed, self._generator)
+                temperature = self._sampling.temperature or 1.0
+                running.lots = Lots(chooser, temperature, self._generator, key)
         if (grammar := self._grammar) is not None:
             running.prune = lambda draft: grammar.prune(draft, running.ids)
         return running
@@ -133,16 +147,37 @@ def _shape(
     )
 
 
-def _pick(sampling: Sampling, device: str) -> Pick:
-    """How a token is taken from its scores; the request's own random numbers."""
+def _pick(sampling: Sampling, generator: torch.Generator) -> Pick:
+    """How a token is drawn from its scores."""
+    if sampling.rng == "position":
+        return by_position(generator.initial_seed())
+    return from_stream(generator)
+
+
+def _check_rejection(sampling: Sampling) -> None:
+    """Refuse what verification by rejection cannot honour."""
+    asked = "verification='rejection'"
     if not sampling.draws:
-        return greedy
+        raise UnsupportedRequest(
+            asked,
+            found="a greedy request, whose tokens are not drawn",
+            needed="sampling is needed, such as temperature=1",
+            todo="Say a temperature, or leave verification at 'walk'.",
+        )
+    if sampling.rng == "position":
+        raise UnsupportedRequest(
+            asked,
+            found="rng='position', which ties one number to one position of the text",
+            needed="numbers in a stream are needed: a position takes as many as it has guesses",
+            todo="Leave rng out, or leave verification at 'walk'.",
+        )
+
+
+def _generator(sampling: Sampling, device: str) -> torch.Generator:
+    """The request's own random numbers."""
     generator = sampling.generator
     if generator is None:
-        fresh = new_generator(sampling.seed, device)
-        return (
-            by_position(fresh.initial_seed()) if sampling.rng == "position" else from_stream(fresh)
-        )
+        return new_generator(sampling.seed, device)
     if not isinstance(generator, torch.Generator) or generator.device.type != device.split(":")[0]:
         raise ConfigError(
             f"generator={generator!r:.60}",
@@ -150,4 +185,4 @@ def _pick(sampling: Sampling, device: str) -> Pick:
             needed=f"torch.Generator({device!r})",
             todo="Pass such a generator, or a seed.",
         )
-    return from_stream(generator)
+    return generator

@@ -80,8 +80,8 @@ def run(args: Sequence[str] | None = None) -> int:
         text = error.format_message() if isinstance(error, typer.TyperException) else str(error)
         _complain(text)
         return 2
-    except OSError as error:  # a folder that may not be read, a disk that is gone
-        _complain(str(error))
+    except OSError as error:  # a folder that may not be read, a full disk behind stdout
+        _complain(str(_refused(error)))
         return 2
     except typer.Abort:
         return 130
@@ -91,6 +91,16 @@ def run(args: Sequence[str] | None = None) -> int:
 def main() -> None:
     """The console script."""
     sys.exit(run())
+
+
+def _refused(error: OSError) -> EyespanError:
+    """What the system refused and nobody below put into words."""
+    return EyespanError(
+        str(error.filename or "output"),
+        found=error.strerror or str(error),
+        needed="a place that may be read and written, with room in it, is needed",
+        todo="Check the path, its permissions and the disk.",
+    )
 
 
 def _complain(text: str) -> None:

@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from eyespan.drafters._drawing import Drawing
+from eyespan.errors import ConfigError
 from eyespan.sequence import FIRST_ROOM
 from eyespan.types import Ints, TokenLogprobs
-from eyespan.verify import inverse_draw
+from eyespan.verify import Doubles, inverse_draw
 
 Shape = Callable[[Tensor, Tensor], Tensor]
 """(ids [1, P], scores [1, V] float32) -> scores [1, V], as transformers' LogitsProcessorList."""
@@ -124,14 +126,78 @@ class Chooser:
             given = self._plain.logits(committed)
             raw, scores = self._shaped(ids, given)
         token = self._pick(scores, ids.shape[1])
-        if self._watch is not None:
-            self._watch(Choice(given, raw, scores, token))
+        self._tell(Choice(given, raw, scores, token))
         return token
+
+    def look(self, logits: Any, committed: Ints) -> Choice:
+        """The same up to the choice, which somebody else makes and then passes to `note`."""
+        given = torch.as_tensor(logits)
+        raw, scores = self._shaped(self._history.follow(committed), given)
+        return Choice(given, raw, scores, -1)
+
+    def note(self, seen: Choice, token: int) -> None:
+        """Tell who keeps a record what was chosen after `look`."""
+        self._tell(seen._replace(token=token))
+
+    def _tell(self, choice: Choice) -> None:
+        if self._watch is not None:
+            self._watch(choice)
 
     def _shaped(self, ids: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """A float32 copy of the logits, and what the processors make of it."""
         raw = logits[None].to(ids.device, torch.float32, copy=True)
-        return raw, raw if self._shape is None else self._shape(ids, raw)
+        if self._shape is None:
+            return raw, raw
+        shaped = self._shape(ids, raw)
+        if not isinstance(shaped, Tensor) or shaped.shape != raw.shape:
+            found = tuple(shaped.shape) if isinstance(shaped, Tensor) else type(shaped).__name__
+            raise ConfigError(
+                "logits_processors",
+                found=f"they made {found} of scores of shape {tuple(raw.shape)}",
+                needed="every processor returns scores of the shape that it is given",
+                todo="Correct the processor.",
+            )
+        return raw, shaped
+
+
+class Lots:
+    """One request's side of verification by rejection: its distributions and its numbers.
+
+    Args:
+        chooser: processors, cuts and records.
+        temperature: guesses are drawn at it too.
+        generator: of the numbers that accept and reject; None is torch's global one.
+        key: of the numbers that guesses are drawn with.
+    """
+
+    def __init__(
+        self, chooser: Chooser, temperature: float, generator: torch.Generator | None, key: int
+    ) -> None:
+        self._chooser, self._temperature = chooser, temperature
+        self._generator, self._key = generator, key
+        self._seen: Choice | None = None
+
+    def drawing(self, depth: int, chain: bool) -> Drawing:
+        """How guesses of at most `depth` levels are drawn."""
+        return Drawing(self._temperature, self._key, depth, chain)
+
+    def probs(self, logits: Any, committed: Ints) -> Doubles:
+        """[V] the target's distribution after `committed`, all options applied."""
+        self._seen = self._chooser.look(logits, committed)
+        probs: Doubles = self._seen.scores[0].double().softmax(-1).cpu().numpy()
+        return probs
+
+    def uniform(self) -> float:
+        """The next number in [0, 1)."""
+        device = "cpu" if self._generator is None else self._generator.device
+        drawn = torch.rand(1, generator=self._generator, device=device, dtype=torch.float64)
+        return float(drawn)
+
+    def told(self, token: int) -> None:
+        """What was chosen after the last `probs`."""
+        if self._seen is not None:
+            self._chooser.note(self._seen, token)
+            self._seen = None
 
 
 def greedy(scores: Tensor, _position: int) -> int:
@@ -170,6 +236,15 @@ def new_generator(seed: int | None, device: Any) -> torch.Generator:
     generator = torch.Generator(device)
     generator.manual_seed(secrets.randbits(63) if seed is None else seed)
     return generator
+
+
+def draft_key(seed: int | None, generator: torch.Generator | None) -> int:
+    """Of a request's draft numbers: fixed by its seed, or taken from its own generator."""
+    if seed is not None:
+        return seed
+    if generator is not None:
+        return int(torch.randint(2**62, (1,), generator=generator, device=generator.device))
+    return secrets.randbits(63)
 
 
 class LogprobReader:

@@ -14,13 +14,19 @@ from eyespan.budget import Budget
 from eyespan.drafters.base import Drafter
 from eyespan.dropin_call import Speculation
 from eyespan.errors import UnsupportedRequest
+from eyespan.rejection import Verification
 
 MAX_CALL_ENGINES = 4
 """Engines that one model's `custom_generate` calls keep, by their options."""
 
 
 def enable(
-    model: Any, drafter: str | Drafter = "recap", *, budget: Budget = "auto", **drafter_options: Any
+    model: Any,
+    drafter: str | Drafter = "recap",
+    *,
+    budget: Budget = "auto",
+    verification: Verification = "walk",
+    **drafter_options: Any,
 ) -> Any:
     """Make `model.generate()` speculate; returns the model. Enabling again replaces the drafter.
 
@@ -29,6 +35,7 @@ def enable(
             copies and pickles of it are plain models.
         drafter: a name of `eyespan.drafters.DRAFTERS`.
         budget: see `eyespan.load`.
+        verification: see `eyespan.load`. By rejection, greedy calls run stock's own loop.
         **drafter_options: fields of the drafter's config.
 
     Raises:
@@ -39,7 +46,9 @@ def enable(
     if earlier is not None:
         earlier.engine.target.detach()
     try:
-        loop = Speculation(model, _plain_class(model), drafter, budget, drafter_options)
+        loop = Speculation(
+            model, _plain_class(model), drafter, budget, drafter_options, verification
+        )
     except BaseException:
         if earlier is not None:
             model.eval()
@@ -59,7 +68,7 @@ def disable(model: Any) -> Any:
     loop = _loop_of(model)
     if loop is not None:
         loop.engine.target.detach()
-    model.__class__ = _plain_class(model)
+        model.__class__ = _plain_class(model)
     return model
 
 
@@ -77,6 +86,7 @@ def custom_generate(
     generation_config: Any,
     drafter: str = "recap",
     budget: Budget = "auto",
+    verification: Verification = "walk",
     drafter_options: dict[str, Any] | None = None,
     **model_kwargs: Any,
 ) -> Any:
@@ -97,10 +107,11 @@ def custom_generate(
             todo="Leave custom_generate out of this call.",
         )
     options = drafter_options or {}
-    key = (drafter, budget, repr(sorted(options.items())))
+    key = (drafter, budget, verification, repr(sorted(options.items())))
     known: _Calls = model.__dict__.setdefault("_eyespan_calls", _Calls())
     if key not in known:
-        known[key] = Speculation(model, _plain_class(model), drafter, budget, options)
+        plain = _plain_class(model)
+        known[key] = Speculation(model, plain, drafter, budget, options, verification)
         if len(known) > MAX_CALL_ENGINES:
             del known[next(iter(known))]  # the oldest
     return known[key].run(

@@ -10,9 +10,10 @@ import torch
 
 from eyespan.budget import Budget
 from eyespan.drafters.base import Drafter
-from eyespan.draw import Choice, Chooser, History, from_stream, greedy
-from eyespan.errors import EyespanError, UnsupportedRequest
+from eyespan.draw import Choice, Chooser, History, Lots, from_stream, greedy
+from eyespan.errors import EyespanError, UnsupportedRequest, UnsupportedTarget
 from eyespan.generation import Engine
+from eyespan.rejection import Verification
 from eyespan.sequence import Running
 from eyespan.target.base import Prompt, TargetInfo
 from eyespan.target.loading import load_target
@@ -34,7 +35,7 @@ class Speculation:
     Args:
         model: a live transformers model.
         plain: the class whose `_sample` is stock's loop.
-        drafter, budget, drafter_options: see `dropin.enable`.
+        drafter, budget, drafter_options, verification: see `dropin.enable`.
 
     Attributes:
         engine: target, drafter and loop.
@@ -48,10 +49,20 @@ class Speculation:
         drafter: str | Drafter,
         budget: Budget,
         drafter_options: dict[str, Any],
+        verification: Verification = "walk",
     ) -> None:
         target = load_target(model)
         try:
-            self.engine = Engine(target, drafter, budget=budget, **drafter_options)
+            if target.family.wraps:
+                raise UnsupportedTarget(
+                    f"speculation in generate() of '{target.info.name}'",
+                    found="it starts generate() of the language model inside it, with embeddings",
+                    needed="a model whose own generate() writes from ids is needed",
+                    todo="Use eyespan.load(model).generate(...), which takes it.",
+                )
+            self.engine = Engine(
+                target, drafter, budget=budget, verification=verification, **drafter_options
+            )
         except BaseException:
             target.detach()
             raise
@@ -107,6 +118,9 @@ class Speculation:
             )
             for answer, prompt, shape in zip(answers, prompts, shapes, strict=True)
         ]
+        if self.engine.rejection:
+            for running, answer in zip(batch, answers, strict=True):
+                running.lots = answer.lots(running.draw)
         cache = self._decode(batch, prompts)
         if streamer is not None:
             streamer.end()
@@ -153,6 +167,8 @@ class Speculation:
             and (config.output_attentions or config.output_hidden_states),
             "classifier-free guidance": any(map(needs_second_answer, processors)),
             "chunked prefill": config.prefill_chunk_size is not None,
+            "greedy decoding, where guesses are verified by rejection": self.engine.rejection
+            and not config.do_sample,
             "decoding without a cache": not kwargs.get("use_cache", True),
             "no length limit": config.max_length is None,
             "distributed generation": synced_gpus,
@@ -228,6 +244,11 @@ class _Answer:
             return None
         pick = from_stream(None) if self._config.do_sample else greedy
         return Chooser(self._history, processors, pick, self._keep if keeps else None)
+
+    def lots(self, chooser: Any) -> Lots:
+        """Distributions and numbers for verification by rejection; torch's global numbers."""
+        key = int(torch.randint(2**62, (1,)))
+        return Lots(chooser, self._config.temperature or 1.0, None, key)
 
     def on_token(self, token: int, _source: str) -> Cut | None:
         """Show a committed token around; stop where a criterion says so."""

@@ -8,20 +8,20 @@ target's own choice at every node. So a bad guess costs time and never changes a
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from eyespan._core import pack
 from eyespan.budget import best_chain, keep_nodes
-from eyespan.drafters.base import Ask, Drafter, Gate
+from eyespan.drafters.base import Ask, Drafter, Draws, Gate
 from eyespan.policy import Policy, Weighed
+from eyespan.rejection import check_drawn, rejected
 from eyespan.sequence import Running, sources_of
 from eyespan.target.base import Prompt, Target
-from eyespan.types import DraftTree, PackedTree, Step, TargetOut, empty_ints
+from eyespan.types import DraftTree, Nodes, PackedTree, Step, TargetOut, empty_ints
 from eyespan.verify import verify
 
 log = logging.getLogger("eyespan")
@@ -34,10 +34,14 @@ class Decoder:
         target: the model that decides.
         drafter: guesses; its faults cost speed only.
         policy: sizes the trees.
+        rejection: verify by rejection; the drafter then draws its guesses.
     """
 
-    def __init__(self, target: Target, drafter: Drafter, policy: Policy) -> None:
+    def __init__(
+        self, target: Target, drafter: Drafter, policy: Policy, *, rejection: bool = False
+    ) -> None:
         self.target, self.drafter, self.policy = target, drafter, policy
+        self._draws = drafter if rejection and isinstance(drafter, Draws) else None
         self._vocab_size = target.info.vocab_size
         self._chains = target.info.drafts == "chains"
         self._gate = drafter if isinstance(drafter, Gate) else None
@@ -83,7 +87,7 @@ class Decoder:
         """One request's part of a round, after the forward."""
         # 3 verify: the walk commits every token as it is chosen
         prefix = running.ids
-        verdict = verify(
+        verdict = rejected(running, sent.cut, sent.tree, sent.sources, out) or verify(
             sent.tree,
             choose=lambda node: running.choose(out.row_ids[node], out.logits[node]),
             emit=lambda token, node: running.emit(token, sent.sources[node]),
@@ -98,6 +102,8 @@ class Decoder:
         step = Step(prefix, sent.tree, out, verdict)
         self._refresh(running, step, clock)
         clock.lap("refresh")
+        if self._draws is not None and len(sent.cut):
+            self.policy.sizes.learn(len(sent.cut), sent.tree.order[verdict.path - 1])
         running.counters.count(sent.tree, verdict.path, clock.ms)
         running.observer.step(running, step, draft=sent.cut, sources=sent.sources, ms=clock.ms)
 
@@ -105,23 +111,38 @@ class Decoder:
         """The drafter's guesses; None for requests that rest or whose session is gone."""
         drafts: list[DraftTree | None] = [None] * len(batch)
         asks = {
-            at: Ask(running.session, running.ids, self.policy.ask)
+            at: Ask(running.session, running.ids, self.policy.ask, self.policy.pace)
             for at, running in enumerate(batch)
             if running.session is not None and self.policy.wants_draft(running)
         }
+        if self._draws is not None:
+            size = self.policy.sizes.next()
+            asks = {
+                at: ask._replace(budget=size)
+                for at, ask in asks.items()
+                if size and batch[at].lots is not None
+            }
         try:
-            for at, draft in zip(asks, self.drafter.propose_many(list(asks.values())), strict=True):
+            for at, draft in zip(asks, self._ask(asks, batch), strict=True):
                 drafts[at] = draft
         except (
             Exception
         ):  # one session's fault; a proposal changes nothing, so ask again one by one
             for at, ask in asks.items():
                 try:
-                    (drafts[at],) = self.drafter.propose_many([ask])
+                    (drafts[at],) = self._ask({at: ask}, batch)
                 except Exception:
                     drafts[at] = None
                     self._switch_off(batch[at])
         return drafts
+
+    def _ask(self, asks: Mapping[int, Ask], batch: Sequence[Running]) -> list[DraftTree]:
+        """Guesses for these rows of a batch."""
+        if self._draws is None:
+            return self.drafter.propose_many(list(asks.values()))
+        lots = [(batch[at].lots, batch[at].depth) for at in asks]
+        drawings = [each.drawing(depth, self._chains) for each, depth in lots if each is not None]
+        return self._draws.draw_many(list(asks.values()), drawings)
 
     def _pack(self, batch: Sequence[Running], drafts: Sequence[DraftTree | None]) -> list[Sent]:
         """What of the guesses to send; a plain step is counted with its reason.
@@ -130,10 +151,15 @@ class Decoder:
         the target.
         """
         weighed = [self._weigh(*each) for each in zip(batch, drafts, strict=True)]
-        cuts = self.policy.cut(weighed, batch)
+        if self._draws is not None:  # what was drawn is sent: choosing would bend its distribution
+            cuts = [np.arange(len(each.draft)) for each in weighed]
+        else:
+            cuts = self.policy.cut(weighed, batch)
         return [self._packed(*each) for each in zip(batch, weighed, cuts, strict=True)]
 
     def _weigh(self, running: Running, draft: DraftTree | None) -> Weighed:
+        if self._draws is not None:
+            return self._drawn(running, draft)
         try:
             if draft is not None and running.prune is not None:
                 draft = running.prune(draft)
@@ -144,12 +170,27 @@ class Decoder:
             self._switch_off(running)
             return Weighed.nothing()
 
-    def _packed(self, running: Running, weighed: Weighed, nodes: npt.NDArray[np.intp]) -> Sent:
+    def _drawn(self, running: Running, draft: DraftTree | None) -> Weighed:
+        """A draft that is sent whole."""
+        if not draft:
+            off = running.session is None
+            return Weighed.nothing("off" if off else "empty" if draft is not None else "no gain")
+        try:
+            check_drawn(draft, self._vocab_size)
+            return Weighed(draft, np.empty(0), "room")
+        except Exception:
+            self._switch_off(running)
+            return Weighed.nothing()
+
+    def _packed(self, running: Running, weighed: Weighed, nodes: Nodes) -> Sent:
         root = int(running.ids[-1])
         try:
-            if (slots := running.state.room) is not None:  # a static cache has an end
-                nodes = np.sort(nodes)[: slots - 1]  # parents come before their children
-            cut = keep_nodes(weighed.draft, nodes)
+            slots = running.state.room  # of a static cache, which has an end
+            fits = slots is None or len(nodes) < slots
+            if self._draws is not None:  # whole or not at all, whatever was drawn
+                cut = weighed.draft if fits else DraftTree.empty()
+            else:  # parents come before their children
+                cut = keep_nodes(weighed.draft, nodes if fits else np.sort(nodes)[: slots - 1])
             if len(cut) and not 0 <= cut.tokens.min() <= cut.tokens.max() < self._vocab_size:
                 raise ValueError("a draft holds ids outside the target's vocabulary")
             tree = PackedTree(*pack(cut.tokens, cut.parents, cut.scores, root))

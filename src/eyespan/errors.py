@@ -82,7 +82,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """
     names = sorted(known)
     close = get_close_matches(name, names, n=1)
-    hint = f"Did you mean '{close[0]}'?" if close else f"Choose one of: {', '.join(names)}."
+    hint = f"Did you mean '{close[0]}'?" if close else "Choose one of these."
     return ConfigError(
         f"{kind} '{name}'",
         found="no such name",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
@@ -16,28 +17,35 @@ from eyespan.async_stream import AsyncStream
 from eyespan.batching import Scheduler, Ticket, spread
 from eyespan.budget import Budget
 from eyespan.chat_session import Chat
+from eyespan.checks import (
+    MAX_NEW_TOKENS,
+    check_cancel,
+    check_max_new_tokens,
+    check_parts,
+    check_scope,
+)
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
 from eyespan.drafters import make_drafter, with_shipped_weights
 from eyespan.drafters.base import Bound, Drafter, KnowsTasks
 from eyespan.engine import Decoder
-from eyespan.errors import BatchError, ConfigError, ContextError, InputError
+from eyespan.errors import BatchError, ContextError, InputError
 from eyespan.grammar import Grammars, check_format
 from eyespan.policy import Policy
+from eyespan.rejection import Verification, check_verification
 from eyespan.sampling import Sampling
 from eyespan.saved_memory import load_memory, save_memory
 from eyespan.stream import Stream
 from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.target.base import Message, Prompt
 from eyespan.target.identity import identity_of
-from eyespan.target.images import Picture, open_pictures
+from eyespan.target.images import Picture
 from eyespan.target.loading import load_target
 from eyespan.target.probe import self_test
+from eyespan.target.video import Clip, Film, Video
 from eyespan.text import check_stops
-from eyespan.trace import Trace
+from eyespan.trace import Trace, trace_to
 from eyespan.types import Generation, Request
-
-MAX_NEW_TOKENS = 1_000_000
 
 AnswerKind = TypeVar("AnswerKind", bound=Answer)
 
@@ -49,6 +57,7 @@ def load(
     device: Any = None,
     budget: Budget = "auto",
     sampling: Sampling | None = None,
+    verification: Verification = "walk",
     **drafter_options: Any,
 ) -> Engine:
     """Load a model and a drafter.
@@ -61,15 +70,27 @@ def load(
         budget: "auto" (never knowingly slower than plain decoding), "fixed" (the method's
             published tree size) or the most nodes that "auto" may use.
         sampling: how tokens are chosen where a request does not say; greedy by default.
+        verification: "walk" (seeds give plain decoding's tokens) or "rejection" (sampled requests
+            and drafters that know their probabilities only; the same distribution, more guesses
+            survive).
         **drafter_options: fields of the drafter's config.
 
     Raises:
         ConfigError: unknown drafter, option or budget.
         InputError: the model folder lacks a part.
         UnsupportedTarget: the model cannot be verified in trees.
+        UnsupportedRequest: verification by rejection with a drafter that does not know its
+            probabilities.
     """
     target = load_target(model, dtype=dtype, device=device)
-    return Engine(target, drafter, budget=budget, sampling=sampling, **drafter_options)
+    return Engine(
+        target,
+        drafter,
+        budget=budget,
+        sampling=sampling,
+        verification=verification,
+        **drafter_options,
+    )
 
 
 class Engine:
@@ -78,7 +99,7 @@ class Engine:
     Args:
         target: what `load_target` returned.
         drafter: a name, or a drafter object.
-        budget, sampling: see `load`.
+        budget, sampling, verification: see `load`.
         **drafter_options: fields of the drafter's config, when `drafter` is a name.
 
     Raises:
@@ -92,17 +113,20 @@ class Engine:
         *,
         budget: Budget = "auto",
         sampling: Sampling | None = None,
+        verification: Verification = "walk",
         **drafter_options: Any,
     ) -> None:
+        check_parts(target, drafter, drafter_options)
         self.target = target
-        self.sampling = sampling or Sampling()
+        self.sampling = Sampling.of({}, sampling)
         if isinstance(drafter, str):
-            drafter_options = with_shipped_weights(drafter, target.info.name, drafter_options)
+            drafter_options = with_shipped_weights(drafter, target, drafter_options)
         self.drafter = (
             make_drafter(drafter, vocab_size=target.info.vocab_size, **drafter_options)
             if isinstance(drafter, str)
             else drafter
         )
+        self.rejection = check_verification(verification, self.drafter)
         if isinstance(self.drafter, Bound):
             self.drafter.bind(target)
         target.check_needs(self.drafter.needs)
@@ -113,7 +137,7 @@ class Engine:
             curve = cost_curve(target, self.drafter.needs)
             policy = Policy(budget, self.drafter, curve, one_pass=target.info.one_pass)
         self.policy = policy
-        self.decoder = Decoder(target, self.drafter, policy)
+        self.decoder = Decoder(target, self.drafter, policy, rejection=self.rejection)
         self.lock = Lock()
         """Held while a round runs."""
         self._numbers = count()
@@ -141,6 +165,7 @@ class Engine:
         cancel: Event | None = None,
         granularity: Granularity = "block",
         sampling: Sampling | None = None,
+        videos: Sequence[Film | Video | Clip] = (),
         **options: Any,
     ) -> Stream:
         """Answer a prompt while it is written.
@@ -158,6 +183,9 @@ class Engine:
             cancel: set it from anywhere to end the answer after the current round.
             granularity: "block" gives a chunk a round, "token" one a token; the text is the same.
             sampling: how tokens are chosen; None is the engine's own.
+            videos: files, folders or lists of frames, or `eyespan.Video`s that say how to sample
+                them, in the order of the prompt's placeholders (before a plain text, behind its
+                pictures).
             **options: fields of `Sampling`, on top of it (temperature=0.7, top_p=0.9, seed=1,
                 repetition_penalty=1.1, logprobs=5, response_format={...}, ...).
 
@@ -176,6 +204,7 @@ class Engine:
             cancel=cancel,
             granularity=granularity,
             sampling=sampling,
+            videos=videos,
             **options,
         )
 
@@ -198,6 +227,7 @@ class Engine:
         prompts: Sequence[str | Sequence[Message] | Prompt],
         images: Sequence[Sequence[Picture]] | None = None,
         *,
+        videos: Sequence[Sequence[Film | Video | Clip]] | None = None,
         n: int = 1,
         each: Sequence[Mapping[str, Any]] | None = None,
         max_rows: int = 8,
@@ -212,6 +242,7 @@ class Engine:
         Args:
             prompts: what `generate` takes, any number of them.
             images: each prompt's own pictures; None where no prompt has any.
+            videos: each prompt's own videos.
             n: answers to every prompt, standing side by side in the result. The j-th of them is
                 drawn with the seed + j, from a generator of its own: not the numbers that
                 `model.generate(num_return_sequences=n)` would use, which deals one stream's
@@ -226,15 +257,17 @@ class Engine:
             ConfigError: lists of different lengths, or a bad `n` or `max_rows`.
             BatchError: some requests failed; its `results` holds all answers and errors.
         """
-        requests = spread(prompts, images, n, each, options, self.sampling)
+        requests = spread(prompts, images, n, each, options, self.sampling, videos)
         results: list[Any] = [None] * len(requests)
         with ExitStack() as stack:
-            sink = stack.enter_context(Trace(trace)) if isinstance(trace, (str, Path)) else trace
+            sink = trace_to(trace)
+            if sink is not None and sink is not trace:
+                stack.enter_context(sink)
             scheduler = stack.enter_context(Scheduler(self, max_rows=max_rows))
-            left = iter(enumerate(requests))
-            while True:
-                while scheduler.has_free_row and (one := next(left, None)) is not None:
-                    at, (prompt, pictures, asked) = one
+            left = deque(enumerate(requests))
+            while left or scheduler.waiting or scheduler.running:
+                while left and scheduler.has_free_row:
+                    at, (prompt, pictures, asked) = left.popleft()
 
                     def store(ticket: Ticket, at: int = at) -> None:
                         results[at] = ticket.error or ticket.generation
@@ -243,8 +276,7 @@ class Engine:
                         scheduler.submit(prompt, pictures, trace=sink, on_end=store, **asked)
                     except Exception as error:
                         results[at] = error
-                if not scheduler.step():
-                    break
+                scheduler.step()  # all its rows may end at once while more prompts are left here
         if any(isinstance(result, Exception) for result in results):
             raise BatchError(results)
         return results
@@ -262,21 +294,25 @@ class Engine:
         cancel: Event | None = None,
         granularity: Granularity = "block",
         sampling: Sampling | None = None,
+        videos: Sequence[Film | Video | Clip] = (),
         **options: Any,
     ) -> AnswerKind:
         """Check a request whole and make its answer ready; see `stream`."""
         started = perf_counter()
-        _check_max_new_tokens(max_new_tokens)
+        check_max_new_tokens(max_new_tokens)
         stops = check_stops(stop)
-        _check_scope(scope)
+        check_scope(scope)
         check_granularity(granularity)
+        check_cancel(cancel)
         wanted = Sampling.of(options, sampling or self.sampling)
         if wanted.response_format is not None:
             check_format(wanted.response_format)
-        inputs = self._inputs(prompt, images)
+        inputs = self._inputs(prompt, images, videos)
         request = self._request(inputs, max_new_tokens, scope)
-        choosing = Choosing(self.target, wanted, inputs, request, self._grammar_compiler)
-        sink = Trace(trace) if isinstance(trace, (str, Path)) else trace
+        choosing = Choosing(
+            self.target, wanted, inputs, request, self._grammar_compiler, self.rejection
+        )
+        sink = trace_to(trace)
         return kind(
             self,
             request,
@@ -311,13 +347,18 @@ class Engine:
         return Chat(self, system, options)
 
     def _inputs(
-        self, prompt: str | Sequence[Message] | Prompt, images: Sequence[Picture]
+        self,
+        prompt: str | Sequence[Message] | Prompt,
+        images: Sequence[Picture],
+        videos: Sequence[Film | Video | Clip],
     ) -> Prompt:
         if not isinstance(prompt, Prompt):
-            return self.target.prepare(prompt, open_pictures(images))
-        if images:
+            return self.target.prepare(prompt, images, videos)
+        if images or videos:
             raise InputError(
-                f"{len(images)} image(s)",
+                f"{len(images)} image(s) and {len(videos)} video(s)"
+                if videos
+                else f"{len(images)} image(s)",
                 found="the prompt is prepared already",
                 needed="a prepared prompt holds its own pictures",
                 todo="Pass the images to `prepare`, or the prompt as text.",
@@ -354,7 +395,7 @@ class Engine:
             InputError: the scope holds nothing yet, or the folder holds something else.
             OutputError: the folder cannot be written.
         """
-        _check_scope(scope)
+        check_scope(scope)
         with self.lock:
             save_memory(path, self.drafter, scope, identity_of(self.target))
 
@@ -369,7 +410,7 @@ class Engine:
             UnsupportedRequest: the drafter keeps nothing between requests.
             InputError: damaged, too large, of another target or other settings; nothing is lost.
         """
-        _check_scope(scope)
+        check_scope(scope)
         with self.lock:
             load_memory(path, self.drafter, scope, identity_of(self.target))
 
@@ -391,24 +432,4 @@ class Engine:
             max_new_tokens=min(max_new_tokens, info.max_context - length, slots or MAX_NEW_TOKENS),
             scope=scope,
             conversation=inputs.conversation,
-        )
-
-
-def _check_scope(scope: object) -> None:
-    if scope is not None and not isinstance(scope, str):
-        raise ConfigError(
-            f"scope={scope!r:.40}",
-            found="not a name",
-            needed="text, or None for the engine's own scope",
-            todo="Pass the name of a memory that requests may share.",
-        )
-
-
-def _check_max_new_tokens(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_NEW_TOKENS:
-        raise ConfigError(
-            f"max_new_tokens={value!r}",
-            found="not a usable number of tokens",
-            needed=f"a whole number from 1 to {MAX_NEW_TOKENS:,}",
-            todo="Pass how long the answer may become.",
         )

@@ -9,18 +9,24 @@ import numpy as np
 import numpy.typing as npt
 
 from eyespan.budget import (
+    MARGIN,
     REFRESH_WORTH,
     Budget,
     Calibration,
     CostCurve,
-    best_cut,
+    Pace,
     best_cuts,
     check_budget,
     depths_of,
 )
 from eyespan.drafters.base import Drafter
 from eyespan.sequence import Running
-from eyespan.types import MAX_PACK, DraftTree
+from eyespan.types import MAX_PACK, DraftTree, Ints, Nodes
+
+PROBE_EVERY = 32
+"""Rounds between two drafts of full size, where sizes are chosen before guesses are drawn."""
+DECAY, PRIOR_WEIGHT = 0.999, 2.0
+"""As in the calibration: what a round leaves of older counts, what a first belief is worth."""
 
 PROBE_SHARE = 0.02
 """Most of a plain step's time that drafting may cost while drafts do not pay."""
@@ -65,13 +71,21 @@ class Policy:
     ) -> None:
         self.budget = check_budget(budget)
         self.ask = 0 if budget == 0 else min(drafter.fixed_budget, MAX_PACK - 1)
+        self.sizes = Sizes(self)
         self.auto = self.ask > 0 and budget != "fixed"
         self.cap = budget if isinstance(budget, int) else MAX_PACK - 1
         self._curve = curve or CostCurve(sizes=(1,), ms=(1.0,))
         self._one_pass = one_pass
         self._calibration = Calibration(sources=4)
+        self.pace = Pace(self._curve, self._calibration, self.cap, one_pass) if self.auto else None
         self._host_ms = 0.1
         self._worth = REFRESH_WORTH if drafter.needs.rows else 0.0
+
+    def costs_of(self, most: int) -> npt.NDArray[np.float64]:
+        """[most + 1] milliseconds of a plain step, then of rounds with 1 to `most` guesses."""
+        costs = self._curve.of(np.arange(1, most + 2))
+        costs[1:] += self._host_ms
+        return costs
 
     def wants_draft(self, running: Running) -> bool:
         """Whether to ask the drafter this round."""
@@ -94,18 +108,17 @@ class Policy:
         chances = np.where(guess.depths <= running.depth, guess.chances, 0.0)
         return Weighed(draft, chances, "no gain" if chances.any() else "room")
 
-    def cut(
-        self, proposals: Sequence[Weighed], batch: Sequence[Running]
-    ) -> list[npt.NDArray[np.intp]]:
+    def cut(self, proposals: Sequence[Weighed], batch: Sequence[Running]) -> list[Nodes]:
         """Which nodes of every proposal to send; rows of one pass are sized together."""
         chances = [proposal.chances for proposal in proposals]
         if not self.auto:
             return [np.flatnonzero(fits) for fits in chances]
-        sizes = {"host_ms": self._host_ms, "cap": self.cap, "worth": self._worth}
-        if self._one_pass:
-            cuts = best_cuts(chances, self._curve, **sizes)  # type: ignore[arg-type]
-        else:
-            cuts = [best_cut(row, self._curve, **sizes) for row in chances]  # type: ignore[arg-type]
+        passes = [chances] if self._one_pass else [[row] for row in chances]
+        cuts: list[Nodes] = []
+        for rows in passes:
+            cuts += best_cuts(
+                rows, self._curve, host_ms=self._host_ms, cap=self.cap, worth=self._worth
+            )
         for proposal, nodes, running in zip(proposals, cuts, batch, strict=True):
             if nodes.size == 0 and proposal.reason == "no gain":
                 running.resting = int(self._host_ms / (PROBE_SHARE * self._curve.ms[0]))
@@ -130,3 +143,46 @@ class Policy:
             else:
                 still.append(guess)
         running.guesses = still
+
+
+class Sizes:
+    """How many guesses to draw, decided before any is: choosing among drawn ones would change the
+    distribution that they came from, and with it the text (`drafters/_drawing.py`). What is learned
+    is how often the i-th drawn guess was committed.
+
+    Args:
+        policy: whose limits and costs these are.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._rounds = 0
+        self._offered = np.full(MAX_PACK, PRIOR_WEIGHT)
+        self._accepted = PRIOR_WEIGHT * 0.5 ** (1.0 + np.arange(MAX_PACK) / 4)
+
+    def next(self) -> int:
+        """Nodes of the next draft; 0 where a plain step is cheaper."""
+        policy = self._policy
+        most = min(policy.ask, policy.cap)
+        if not policy.auto or most == 0:
+            return most
+        self._rounds += 1
+        if self._rounds % PROBE_EVERY == 0:
+            return most
+        tokens = 1.0 + np.cumsum(self._accepted[:most] / self._offered[:most])
+        costs = policy.costs_of(most)
+        rate = tokens / costs[1:]
+        best = int(np.argmax(rate))
+        return best + 1 if rate[best] > MARGIN / costs[0] else 0
+
+    def learn(self, drawn: int, path: Ints) -> None:
+        """Count a draft.
+
+        Args:
+            drawn: nodes of it.
+            path: [a] indices of those that were committed, in the order of their draws.
+        """
+        self._offered[:drawn] *= DECAY
+        self._accepted[:drawn] *= DECAY
+        self._offered[:drawn] += 1.0
+        self._accepted[path] += 1.0

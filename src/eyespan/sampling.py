@@ -12,7 +12,7 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from eyespan.errors import ConfigError, unknown_name
 
@@ -106,6 +106,11 @@ class Sampling:
             _check_callables(name, getattr(self, name))
         for name in _LISTS:
             _check_size(name, getattr(self, name))
+        for name in _BIASES:
+            _check_biases(name, getattr(self, name))
+        allowed = self.prefix_allowed_tokens_fn
+        if allowed is not None and not callable(allowed):
+            _refuse_callables("prefix_allowed_tokens_fn", allowed, "a callable (batch, ids)")
         if self.rng not in ("stream", "position"):
             raise unknown_name("rng", str(self.rng), ("stream", "position"))
         for clash, asked, found, todo in self._clashes():
@@ -150,6 +155,13 @@ class Sampling:
         Raises:
             ConfigError: an unknown name (the closest is suggested) or a bad value.
         """
+        if not isinstance(base, (Sampling, type(None))):
+            raise ConfigError(
+                f"sampling={base!r:.60}",
+                found=f"a {type(base).__name__}",
+                needed="a Sampling is needed",
+                todo="Write sampling=eyespan.Sampling(...), or pass its fields by name.",
+            )
         known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
@@ -209,6 +221,7 @@ _LISTS = (
     "bad_words_ids", "logit_bias", "sequence_bias", "suppress_tokens", "begin_suppress_tokens",
     "logits_processors", "stopping_criteria",
 )  # fmt: skip
+_BIASES = ("logit_bias", "sequence_bias")
 
 
 def _check_number(name: str, value: Any, kind: type, low: float, high: float) -> None:
@@ -228,12 +241,38 @@ def _check_number(name: str, value: Any, kind: type, low: float, high: float) ->
 
 def _check_callables(name: str, value: Any) -> None:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(map(callable, value)):
+        _refuse_callables(name, value, "a list of callables (ids, scores)")
+
+
+def _refuse_callables(name: str, value: Any, needed: str) -> NoReturn:
+    raise ConfigError(
+        f"{name}={value!r:.60}",
+        found="nothing that can be called so",
+        needed=f"{needed}, as transformers has it",
+        todo="Change it or leave it out.",
+    )
+
+
+def _check_biases(name: str, value: Any) -> None:
+    """A mapping to numbers: where one is not a number, every token's score would be none."""
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
         raise ConfigError(
             f"{name}={value!r:.60}",
-            found="not a list of callables",
-            needed="callables (ids, scores), as transformers has them",
-            todo="Put it in a list.",
+            found=f"a {type(value).__name__}",
+            needed="a mapping from ids to numbers",
+            todo="Write {id: number, ...}.",
         )
+    for key, add in value.items():
+        real = isinstance(add, numbers.Real) and not isinstance(add, bool)
+        if not real or not add < math.inf:  # what is no number is not below it either
+            raise ConfigError(
+                f"{name} of {key!r:.40}",
+                found=f"{add!r:.40}",
+                needed="a number; minus infinity forbids a token",
+                todo="Change it or leave it out.",
+            )
 
 
 def _check_size(name: str, value: Any) -> None:

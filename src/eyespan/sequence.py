@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eyespan.budget import Guess
 from eyespan.drafters.base import Session
 from eyespan.types import Cut, DraftTree, Finish, Ints, PackedTree, Prefill, Request, Step
+
+if TYPE_CHECKING:
+    from eyespan.draw import Lots
 
 STAGES = ("propose", "pack", "forward", "verify", "commit", "refresh")
 
@@ -105,6 +108,7 @@ class Running:
         self._make_room(request.prompt_ids)
         self.request, self.on_token = request, on_token
         self.draw, self.prune = draw, prune
+        self.lots: Lots | None = None  # distributions and numbers, for verification by rejection
         self._max_context = max_context
         self.observer = observer or Observer()
         self.state: Any = None

@@ -8,13 +8,15 @@ Reading one back needs no model.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eyespan.closing import Closing
-from eyespan.errors import InputError, unwritable
+from eyespan.errors import ConfigError, InputError, OutputError, unwritable
+from eyespan.locks import lock
 from eyespan.sequence import Observer, Running
 from eyespan.types import DraftTree, Generation, Prefill, Request, Step
 
@@ -32,16 +34,21 @@ class Trace(Closing["Trace"]):
         append: keep what an existing file holds.
 
     Raises:
-        OutputError: the file cannot be written.
+        OutputError: the file cannot be written, or another run writes there.
     """
 
     def __init__(self, file: str | Path, *, append: bool = False) -> None:
         self.file = Path(file)
         with self._writing():
             # what UTF-8 cannot hold, a name of other bytes, is escaped as JSON escapes it
-            self._out = self.file.open(
-                "a" if append else "w", encoding="utf-8", errors="backslashreplace"
-            )
+            out = self._out = self.file.open("a", encoding="utf-8", errors="backslashreplace")
+            try:
+                lock(out, f"trace file {file}")
+            except OutputError:
+                out.close()
+                raise
+            if not append and self.file.is_file():  # a device has nothing to empty
+                out.truncate(0)
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Append one request's lines.
@@ -64,8 +71,91 @@ class Trace(Closing["Trace"]):
         """Turn the system's errors into ours."""
         try:
             yield
+        except OutputError:
+            raise
         except OSError as error:
             raise unwritable(f"trace file {self.file}", error) from error
+        except ValueError as error:  # closed already, or a NUL character in its name
+            raise unwritable(f"trace file {self.file!s:.200}", OSError(str(error))) from error
+
+
+class Labelled(Trace):
+    """An open trace as one of its requests writes to it: further fields stand in the first line.
+
+    Args:
+        trace: stays open.
+        **fields: JSON-ready.
+    """
+
+    def __init__(self, trace: Trace, **fields: Any) -> None:
+        self.file, self._trace, self._fields = trace.file, trace, fields
+
+    def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Append the request's lines."""
+        self._trace.write(
+            {**line, **self._fields} if line["type"] == "request" else line for line in lines
+        )
+
+    def close(self) -> None:
+        """The trace belongs to others."""
+
+
+def keep_requests(file: Path, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Drop requests from a trace before it is continued: those that an interrupted writer left
+    without an end, and those that are not wanted any more. All or nothing.
+
+    Args:
+        file: nothing happens where there is none.
+        wanted: told a request's first line.
+
+    Raises:
+        InputError: no trace.
+        OutputError: it cannot be written.
+    """
+    if not file.is_file():
+        return
+    place = Path(os.path.realpath(file))
+    part = place.with_name(f"{place.name}.{os.getpid()}.part")
+    try:
+        with place.open("rb") as lines, part.open("wb") as kept:
+            request: list[bytes] = []
+            keep = False
+            for number, raw in enumerate(lines, 1):
+                if not raw.endswith(b"\n"):
+                    break
+                line = _line(file, number, raw)
+                if line["type"] == "request":
+                    request, keep = [], wanted(line)
+                elif not request:
+                    raise _unreadable(file, f"line {number} belongs to no request")
+                request.append(raw)
+                if line["type"] == "end":
+                    kept.writelines(request if keep else ())
+                    request = []
+        part.replace(place)
+    except OSError as error:
+        raise unwritable(f"trace file {file}", error) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def trace_to(place: object) -> Trace | None:
+    """The `trace` of a request: a path is opened, an open trace and None stay what they are.
+
+    Raises:
+        ConfigError: something else.
+        OutputError: the file cannot be written.
+    """
+    if place is None or isinstance(place, Trace):
+        return place
+    if isinstance(place, (str, Path)):
+        return Trace(place)
+    raise ConfigError(
+        f"trace={place!r:.60}",
+        found=f"a {type(place).__name__}",
+        needed="a path, or an open Trace",
+        todo="Pass where the trace is to be written.",
+    )
 
 
 class TraceRecord(Observer):
@@ -195,13 +285,15 @@ def iter_trace(file: str | Path) -> Iterator[list[dict[str, Any]]]:
                 if not request and line["type"] != "request":
                     raise _unreadable(path, f"line {number} comes before any request")
                 request.append(line)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
         raise _unreadable(path, str(error)) from error
     if request:
         yield request
 
 
-def _line(path: Path, number: int, raw: str) -> dict[str, Any]:
+def _line(path: Path, number: int, raw: str | bytes) -> dict[str, Any]:
     try:
         line: dict[str, Any] = json.loads(raw)
         line["type"]

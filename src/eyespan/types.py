@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 Ints: TypeAlias = npt.NDArray[np.int32]
 Floats: TypeAlias = npt.NDArray[np.float32]
+Nodes: TypeAlias = npt.NDArray[np.signedinteger[Any]]
+"""Indices of nodes in a draft."""
 Words: TypeAlias = npt.NDArray[np.uint64]
 
 Finish: TypeAlias = Literal["eos", "length", "stop", "cancelled"]
@@ -82,6 +84,19 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftProbs:
+    """The distributions that a draft's guesses were drawn from, before the first draw of each.
+
+    Attributes:
+        rows: [m, V] probabilities, for nodes that have children.
+        at: [n + 1] row of the root, then of every guess; -1 where it has no children.
+    """
+
+    rows: npt.NDArray[np.float64]
+    at: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class DraftTree:
     """Guesses for what follows the prefix; parents come before their children.
 
@@ -91,6 +106,8 @@ class DraftTree:
         scores: [n] how sure the drafter is; ranks guesses, is never verified on.
         origins: [n] index into `origin_names`, or None when all come from the drafter itself.
         origin_names: names of candidate sources, for traces and per-source counters.
+        probs: where the guesses were drawn from; only of drafts for verification by rejection,
+            whose siblings stand in the order of their draws.
     """
 
     tokens: Ints
@@ -98,6 +115,7 @@ class DraftTree:
     scores: Floats | None = None
     origins: Ints | None = None
     origin_names: tuple[str, ...] = ()
+    probs: DraftProbs | None = None
 
     @staticmethod
     def empty() -> DraftTree:

@@ -55,7 +55,7 @@ def test_a_method_is_trained_saved_and_served(
     assert "tokens taught" in done.err
     last = json.loads((out / "log.jsonl").read_text().splitlines()[-1])
     assert 1.0 <= last["accept_length"] <= 7.0
-    engine = Engine(demo, method, budget="fixed", checkpoint=str(out / "best"))
+    engine = Engine(demo, method, budget="fixed", checkpoint=str(out))  # its best head is meant
     plain = Engine(demo, "none", budget=0)
     sample = next(held_out(1))
     ask = (sample.turns[0].question, [sample.image])

@@ -17,7 +17,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "sharp": {"priors": "sharp"},
     "own priors": {"priors": (0.5, 0.4, 0.1)},
     "flat eta": {"eta": (0.9,)},
-    "small": {"budget": 5, "width": 2, "depth": 3},
+    "small": {"nodes": 5, "width": 2, "depth": 3},
     "fixed search": {"search": "fixed"},
     "no suffix": {"suffix_tokens": 0},
     "long suffix": {"suffix_tokens": 12, "suffix_min_match": 2},

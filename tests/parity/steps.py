@@ -29,8 +29,11 @@ FAMILIES_AND_IMAGES = [
     *((family, images) for family in SEEING for images in (0, 1, 2)),
     *((family, 0) for family in TEXT_ONLY),
 ]
+WRAPPED = ("blip2", "instructblip")
+"""Families whose `generate()` wants a picture and starts that of the model inside."""
+
 EVERY_CASE = [
-    *((family, 0, 0) for family in (*EVERY_TEXT, *EVERY_SEEING)),
+    *((family, 0, 0) for family in (*EVERY_TEXT, *EVERY_SEEING) if family not in WRAPPED),
     *((family, images, 0) for family in EVERY_SEEING for images in (1, 2)),
     *((family, 0, videos) for family in WATCHING for videos in (1, 2)),
     *((family, 1, 1) for family in WATCHING if family not in ("glm4v", "glm4v_moe", "molmo2")),

@@ -114,6 +114,15 @@ def forwards_of(model: Any, calls: list[tuple[int, ...]]) -> Any:
     )
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_every_prompt_is_answered_where_all_rows_end_at_once(rows: int) -> None:
+    """A round that left no row running once ended the whole call, and the rest were None."""
+    engine = engine_of("llama", "none")
+    together = engine.generate_many(prompts_of("llama"), max_new_tokens=2, max_rows=rows)
+    apart = [engine.generate(prompt, max_new_tokens=2) for prompt in prompts_of("llama")]
+    assert [one.token_ids for one in together] == [one.token_ids for one in apart]
+
+
 def test_rows_share_one_forward() -> None:
     engine, calls = engine_of("llama", "none"), list[tuple[int, ...]]()
     hook = forwards_of(engine.target.model, calls)

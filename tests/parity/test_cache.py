@@ -57,7 +57,7 @@ def test_kept_paths_continue_as_a_fresh_run(family: str, images: int) -> None:
 
 @pytest.mark.parametrize("length", [3, 11, 12, 13, 30])
 @pytest.mark.parametrize("family", ["mistral", "gemma3_text"])
-def test_windows_slide_over_kept_tokens(family: str, length: int) -> None:
+def test_A15_windows_slide_over_kept_tokens(family: str, length: int) -> None:
     target = target_of(family)
     prompt = target.prompt_from_ids(list(range(40, 40 + length)))
     said, logits = rounds(target, prompt, count=8, seed=length)
@@ -80,7 +80,7 @@ def test_a_contiguous_path_moves_nothing() -> None:
     ("family", "images"),
     [("llama", 0), ("llava", 1), ("llava_next", 1), ("qwen2_5_vl", 2)],
 )
-def test_a_static_cache_is_packed_and_kept_too(family: str, images: int) -> None:
+def test_A16_a_static_cache_is_packed_and_kept_too(family: str, images: int) -> None:
     target = target_of(family)
     prompt = prompt_of(target, images)
     cache = transformers.StaticCache(config=target.model.config, max_cache_len=len(prompt) + 40)
@@ -88,7 +88,7 @@ def test_a_static_cache_is_packed_and_kept_too(family: str, images: int) -> None
     assert gap(logits, steps_after(target, prompt, [*said, 99])[-1]) < WORST
 
 
-def test_a_static_cache_says_how_many_nodes_still_fit() -> None:
+def test_A16_a_static_cache_says_how_many_nodes_still_fit() -> None:
     """Stock's own speculation overruns a static cache near its end."""
     target = target_of("llama")
     prompt = prompt_of(target, 0)

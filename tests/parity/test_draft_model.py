@@ -78,7 +78,7 @@ def test_the_answer_is_stock_generates(family: str, pictures: int, width: int) -
         assert answer.accepted >= TOKENS - 5
 
 
-def test_a_draft_model_that_could_see_reads_text_alone() -> None:
+def test_A02_a_draft_model_that_could_see_reads_text_alone() -> None:
     """Two vision models: the pictures go to the target, once, and never to the other."""
     target, draft = target_of("qwen2_5_vl"), tiny_target("llava")
     images = tiny_images(2)

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import eyespan
 from eyespan.drafters import make_drafter
 from eyespan.dropin import fallbacks
-from eyespan.errors import UnsupportedTarget
+from eyespan.errors import InputError, UnsupportedTarget
 from eyespan.generation import Engine
 from eyespan.target import HuggingFaceTarget, self_test
 from eyespan.target.base import Prompt
@@ -32,6 +33,7 @@ from eyespan.testing import (
     packed,
     random_tree,
     root_path,
+    tiny_images,
     tiny_model,
     tiny_prompt,
 )
@@ -40,6 +42,7 @@ from tests.parity.steps import (
     EVERY_CASE,
     MANY,
     WORST,
+    WRAPPED,
     answer,
     gap,
     marked,
@@ -151,7 +154,7 @@ def budgets() -> list[Any]:
 
 
 @pytest.mark.parametrize(("family", "images", "videos", "budget"), budgets())
-def test_recap_is_lossless(family: str, images: int, videos: int, budget: int) -> None:
+def test_A08_recap_is_lossless(family: str, images: int, videos: int, budget: int) -> None:
     target, prompt = target_of(family), prompt_of(family, images, videos)
     drafter = make_drafter("recap", vocab_size=target.info.vocab_size, budget=budget)
     engine = Engine(target, drafter, budget="fixed")
@@ -163,7 +166,7 @@ def test_recap_is_lossless(family: str, images: int, videos: int, budget: int) -
 
 
 @pytest.mark.parametrize(("family", "images", "videos"), marked(EVERY_CASE))
-def test_random_and_perfect_guesses_are_lossless(family: str, images: int, videos: int) -> None:
+def test_A08_random_and_perfect_guesses_are_lossless(family: str, images: int, videos: int) -> None:
     target, prompt = target_of(family), prompt_of(family, images, videos)
     for drafter in (RandomDrafter(VOCAB_SIZE), OracleDrafter(target, [prompt], TOKENS)):
         running = answer(Engine(target, drafter, budget="fixed"), prompt, TOKENS)
@@ -173,7 +176,9 @@ def test_random_and_perfect_guesses_are_lossless(family: str, images: int, video
         assert running.counters.forwards < len(running.output_ids)
 
 
-@pytest.mark.parametrize(("family", "images", "videos"), marked(EVERY_CASE))
+@pytest.mark.parametrize(
+    ("family", "images", "videos"), marked(case for case in EVERY_CASE if case[0] not in WRAPPED)
+)
 def test_generate_of_an_enabled_model(family: str, images: int, videos: int) -> None:
     """`generate()` has encoded the pictures by the time it calls our loop."""
     model, prompt = target_of(family).model, prompt_of(family, images, videos)
@@ -189,7 +194,7 @@ def test_generate_of_an_enabled_model(family: str, images: int, videos: int) -> 
 
 
 @pytest.mark.parametrize("family", WINDOWED)
-def test_windows_below_at_and_above_prompt_and_draft(family: str) -> None:
+def test_A15_windows_below_at_and_above_prompt_and_draft(family: str) -> None:
     target = target_of(family)
     for length in (3, WINDOW - 6, WINDOW - 1, WINDOW + 1):
         prompt = target.prompt_from_ids(list(range(40, 40 + length)))
@@ -229,7 +234,7 @@ def test_left_padding_changes_nothing(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", CHAINS)
-def test_owed_tokens_ride_along_or_are_paid(family: str) -> None:
+def test_A17_owed_tokens_ride_along_or_are_paid(family: str) -> None:
     """Rejections in a row: what the states are owed never costs a forward of its own until it is
     long, and a released cache owes nothing.
     """
@@ -299,7 +304,7 @@ def test_stock_decoding_of_a_hybrid_is_unchanged_by_our_use() -> None:
 
 
 @pytest.mark.parametrize("family", EVERY_TEXT + EVERY_SEEING)
-def test_media_ids_are_known(family: str) -> None:
+def test_A05_media_ids_are_known(family: str) -> None:
     """A media id that a row forgets would be drafted and end the answer in the next forward."""
     target = target_of(family)
     prompt = prompt_of(family, 2 if family in EVERY_SEEING else 0, 0)
@@ -348,3 +353,42 @@ def test_a_draft_model_with_states_is_refused() -> None:
     )
     with pytest.raises(UnsupportedTarget, match="cannot forget a whole draft"):
         drafter.bind(target_of("llama"))
+
+
+@pytest.mark.parametrize("family", WRAPPED)
+def test_a_wrapped_language_model(family: str) -> None:
+    """`enable` says where to go, and pictures for which the processor has no place are refused."""
+    target = target_of(family)
+    with pytest.raises(UnsupportedTarget, match="the language model inside it"):
+        eyespan.enable(target.model)
+    assert type(target.model).__name__.endswith("ForConditionalGeneration")
+    assert target.family.most_images == 1
+
+
+def test_blip2_through_its_processor() -> None:
+    target = target_of("blip2")
+    prompt = target.prepare(MANY, tiny_images(1))
+    out = target.model.generate(
+        input_ids=prompt.input_ids, **prompt.media, max_new_tokens=TOKENS, do_sample=False
+    )
+    engine = Engine(target, "recap", budget=8)
+    answer = engine.generate(MANY, tiny_images(1), max_new_tokens=TOKENS)
+    assert list(answer.token_ids) == out[0, len(prompt) :].tolist()
+    with pytest.raises(InputError, match="has places for 1"):
+        engine.generate(MANY, tiny_images(2))
+
+
+@pytest.mark.parametrize("kind", ["Blip2Config", "InstructBlipConfig"])
+def test_a_wrapped_encoder_decoder_is_refused_by_reason(kind: str) -> None:
+    small = {"d_model": 16, "d_ff": 16, "d_kv": 4, "num_layers": 1, "num_heads": 2}
+    tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2}
+    config = getattr(transformers, kind)(
+        vision_config={**tower, **heads, "image_size": 28, "patch_size": 14},
+        qformer_config={**tower, **heads, "vocab_size": 20},
+        text_config=transformers.T5Config(vocab_size=VOCAB_SIZE, **small),
+        image_token_index=3,
+    )
+    model = transformers.AutoModelForImageTextToText.from_config(config)
+    with pytest.raises(UnsupportedTarget, match="an encoder-decoder model"):
+        HuggingFaceTarget(model)

@@ -5,22 +5,48 @@ committed at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import eyespan
+from eyespan.drafters.base import Ask
 from eyespan.dropin import fallbacks
 from eyespan.errors import ContextError
 from eyespan.generation import Engine
-from eyespan.testing import RandomDrafter, tiny_images, tiny_target
+from eyespan.target import HuggingFaceTarget
+from eyespan.target.base import Prompt
+from eyespan.testing import (
+    CHAINS,
+    EVERY_SEEING,
+    OracleDrafter,
+    RandomDrafter,
+    plain_answer,
+    tiny_images,
+    tiny_prompt,
+    tiny_target,
+)
+from eyespan.types import DraftTree, Needs
+from tests.parity import steps
 from tests.parity.choosing import DRAFTERS, PROMPT, ask, engine_of, inputs_of, target_of
 
 TOKENS = 24
+RECURRENT = ("qwen3_next", "qwen3_5", "lfm2_vl", "olmo_hybrid", *CHAINS)
+CACHELESS = (
+    "llava",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "idefics3",
+    "gemma3",
+    "mllama",
+    "lfm2_vl",
+    "mistral",
+)
 
 
 @contextmanager
@@ -156,18 +182,8 @@ def test_A22_left_padding_changes_nothing(family: str, options: dict[str, Any]) 
     assert torch.equal(*answers)
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"cache_implementation": "static"}, "a static cache"),
-        ({"use_cache": False}, "decoding without a cache"),
-        ({"do_sample": True, "num_return_sequences": 2}, "sampling of more than one sequence"),
-    ],
-    ids=["A16 static cache", "A14 no cache", "A42 several answers"],
-)
-def test_what_is_not_honoured_is_counted_and_still_right(
-    options: dict[str, Any], reason: str
-) -> None:
+def check_counted(options: dict[str, Any], reason: str) -> None:
+    """What this loop does not honour runs stock's, says what stock says, and is counted."""
     model, ids = target_of("llama").model, torch.tensor([[97, 98, 99] * 6])
     torch.manual_seed(0)
     stock = model.generate(ids, max_new_tokens=8, **options)
@@ -175,6 +191,80 @@ def test_what_is_not_honoured_is_counted_and_still_right(
         torch.manual_seed(0)
         assert torch.equal(model.generate(ids, max_new_tokens=8, **options), stock)
         assert fallbacks(model) == {reason: 1}
+
+
+def test_A14_generate_without_a_cache_is_counted_and_right() -> None:
+    check_counted({"use_cache": False}, "decoding without a cache")
+
+
+@pytest.mark.parametrize("family", CACHELESS)
+def test_A14_a_cache_says_what_reading_everything_anew_says(family: str) -> None:
+    """The reference that keeps no cache must not lose the pictures after its first step."""
+    target = steps.target_of(family)
+    prompt = tiny_prompt(target, family, 2 if family in EVERY_SEEING else 0, text=steps.MANY)
+    said: list[int] = []
+    for _ in range(6):
+        state, prefill = target.prefill(longer(target, prompt, said), Needs())
+        state.close()
+        said.append(int(prefill.next_row_ids[0]))
+        if said[-1] in target.info.eos_ids | target.info.media_ids:  # as no text would
+            break
+    engine = Engine(target, RandomDrafter(target.info.vocab_size), budget="fixed")
+    assert steps.answer(engine, prompt, len(said)).output_ids.tolist() == said
+    assert len(said) > 2
+
+
+def longer(target: HuggingFaceTarget, prompt: Prompt, said: list[int]) -> Prompt:
+    """The prompt with tokens behind it, and all its pictures again."""
+    media = dict(prompt.media)
+    if kinds := target.family.token_kinds:
+        more = torch.full((1, len(said)), target.family.text_kind)
+        media[kinds] = torch.cat([media[kinds], more], 1)
+    for name in target.family.step_inputs:
+        if name in media:
+            media[name] = torch.cat([media[name], *[media[name][:, -1:]] * len(said)], 1)
+    return target.prompt_from_ids([*prompt.ids.tolist(), *said], **media)
+
+
+def test_A16_generate_with_a_static_cache_is_counted_and_right() -> None:
+    check_counted({"cache_implementation": "static"}, "a static cache")
+
+
+class NowAndThen(OracleDrafter):
+    """Two right guesses and two wrong ones behind them in one round, none in the next: what a state
+    took in of the wrong ones has to be gone where no further guess sets it back.
+    """
+
+    def propose_many(self, asks: Sequence[Ask]) -> list[DraftTree]:
+        trees = super().propose_many(asks)
+        return [
+            half_wrong(tree) if len(ask.prefix) % 4 == 0 else DraftTree.empty()
+            for tree, ask in zip(trees, asks, strict=True)
+        ]
+
+
+def half_wrong(tree: DraftTree) -> DraftTree:
+    """The first two guesses of a chain, then two that the target does not make."""
+    tokens = tree.tokens[:4].copy()
+    tokens[2:] = np.where(tokens[2:] == 40, 41, 40)
+    return DraftTree(tokens, tree.parents[:4])
+
+
+@pytest.mark.parametrize("family", RECURRENT)
+def test_A17_states_stay_right_between_hits_and_empty_drafts(family: str) -> None:
+    target = steps.target_of(family)
+    prompt = tiny_prompt(target, family, 2 if family in EVERY_SEEING else 0, text=steps.MANY)
+    drafter = NowAndThen(target, [prompt], TOKENS, decoys=0)
+    running = steps.answer(Engine(target, drafter, budget="fixed"), prompt, TOKENS)
+    assert running.output_ids.tolist() == plain_answer(target, prompt, TOKENS).tolist()
+    assert 2 < running.counters.accepted < running.counters.drafted
+    assert running.counters.plain_steps["empty"] > 2
+
+
+def test_A42_several_sampled_answers_are_counted_and_right() -> None:
+    check_counted(
+        {"do_sample": True, "num_return_sequences": 2}, "sampling of more than one sequence"
+    )
 
 
 def test_A42_a_batch_is_answered_in_this_loop_and_equals_stocks() -> None:

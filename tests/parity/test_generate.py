@@ -80,7 +80,7 @@ def test_recap(family: str, pictures: int, budget: int, fusion: str) -> None:
 
 
 @pytest.mark.parametrize("family", SEEING)
-def test_a_prompt_that_ends_as_the_text_before_its_picture(family: str, tmp_path: Path) -> None:
+def test_A01_a_prompt_that_ends_as_the_text_before_its_picture(family: str, tmp_path: Path) -> None:
     """Prompt lookup of transformers drafts placeholder ids here and dies in the first step."""
     target = target_of(family)
     parts = [
@@ -101,7 +101,7 @@ def test_a_prompt_that_ends_as_the_text_before_its_picture(family: str, tmp_path
 
 
 @pytest.mark.parametrize("family", SEEING)
-def test_interleaved_requests_keep_their_own_positions(family: str) -> None:
+def test_A09_interleaved_requests_keep_their_own_positions(family: str) -> None:
     """A Qwen-VL model remembers the position offset of the last prompt it saw; a request must not
     take another one's.
     """

@@ -5,6 +5,7 @@ sees what drafting sees, and the text stays the target's whatever random weights
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from torch import Tensor
 
 from eyespan.drafters import TRAINED, make_drafter
 from eyespan.drafters._attention import GROWTH, CachedAttention, KeyValues
+from eyespan.drafters._checkpoint import write_head
 from eyespan.drafters._head import TrainState
-from eyespan.drafters._trained import TrainedSession, write_head
+from eyespan.drafters._trained import TrainedSession
 from eyespan.drafters._unroll import unroll
 from eyespan.drafters.base import Ask
 from eyespan.engine import Decoder
@@ -332,7 +334,7 @@ def batch_of(
 
 @torch.no_grad()
 @pytest.mark.parametrize("variant", COMPARED)
-def test_training_sees_what_drafting_sees(variant: str, tmp_path: Path) -> None:
+def test_A48_training_sees_what_drafting_sees(variant: str, tmp_path: Path) -> None:
     """The unrolled steps of a batch equal the chain of drafts of each sequence."""
     target = target_of("llava")
     drafter = drafter_of(variant, target, tmp_path)
@@ -363,7 +365,7 @@ def test_training_sees_what_drafting_sees(variant: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses_are_finite_and_reach_the_weights(variant: str) -> None:
+def test_A49_losses_are_finite_and_reach_the_weights(variant: str) -> None:
     name, fields = VARIANTS[variant]
     target = target_of("llava")
     head = random_head(name, target.weights(), **{**FIELDS.get(name, {}), **fields})
@@ -382,8 +384,25 @@ def test_losses_are_finite_and_reach_the_weights(variant: str) -> None:
     assert all(p.grad is None or torch.isfinite(p.grad).all() for p in head.parameters())
 
 
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [("fovea", 1), ("fovea", 3), ("dream", 3), ("eagle3", 1), ("msd", 1), ("vispec", 1)],
+)
+def test_A49_rows_that_see_nothing_stay_finite(name: str, layers: int) -> None:
+    """Behind a short sequence of a batch stands padding that nobody may see, layer upon layer."""
+    target = target_of("llava")
+    head = random_head(name, target.weights(), **FIELDS.get(name, {}), layers=layers).train()
+    batch = batch_of(target, head.reads, [2, 0])
+    batch = replace(batch, supervise=batch.supervise & torch.tensor([[True], [False]]))
+    found = head.training_losses(batch, TrainState(progress=0.5))
+    found["loss"].backward()  # type: ignore[no-untyped-call]
+    assert torch.isfinite(found["loss"])
+    for parameter in head.parameters():
+        assert parameter.grad is None or torch.isfinite(parameter.grad).all()
+
+
 @pytest.mark.parametrize("name", TRAINED)
-def test_what_a_head_learned_it_drafts(name: str, tmp_path: Path) -> None:
+def test_A48_what_a_head_learned_it_drafts(name: str, tmp_path: Path) -> None:
     """Two answers learnt by heart: training says so, and decoding accepts the drafts."""
     target = target_of("llava")
     head = random_head(name, target.weights(), **FIELDS.get(name, {})).train()
@@ -484,7 +503,7 @@ def test_controls_change_what_a_node_asks(query: str) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", ["llava", "qwen2_5_vl", "qwen3"])
-def test_states_at_tree_nodes_equal_a_plain_forwards(family: str) -> None:
+def test_A47_states_at_tree_nodes_equal_a_plain_forwards(family: str) -> None:
     """What a head reads at a node is what the model's own forward over the root path has there."""
     target = tiny_target(family)
     prompt = target.prepare("Say", tiny_images(1 if family in SEEING else 0))

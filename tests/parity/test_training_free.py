@@ -53,7 +53,7 @@ def stock(family: str) -> tuple[int, ...]:
 
 @pytest.mark.parametrize(("name", "options"), DRAFTERS, ids=lambda part: str(part))
 @pytest.mark.parametrize("family", SEEING)
-def test_hot_prompt(family: str, name: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_A01_hot_prompt(family: str, name: str, options: dict[str, Any], tmp_path: Path) -> None:
     target = target_of(family)
     engine = Engine(target, name, budget="fixed", **options)
     for _ in range(2):  # the second answer may start with a warm memory

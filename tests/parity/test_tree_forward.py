@@ -50,7 +50,7 @@ def a_tree(seed: int, size: int = 11) -> PackedTree:
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize(("family", "images"), FAMILIES_AND_IMAGES)
-def test_nodes_equal_single_steps(family: str, images: int, attention: str) -> None:
+def test_A19_nodes_equal_single_steps(family: str, images: int, attention: str) -> None:
     target = target_of(family, attention)
     assert worst_gap(target, prompt_of(target, images), a_tree(images)) < WORST
 
@@ -58,7 +58,9 @@ def test_nodes_equal_single_steps(family: str, images: int, attention: str) -> N
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("length", [3, WINDOW - 2, WINDOW - 1, WINDOW, WINDOW + 1, 40])
 @pytest.mark.parametrize("family", ["mistral", "gemma3_text"])
-def test_windows_count_positions_and_not_slots(family: str, length: int, attention: str) -> None:
+def test_A15_windows_count_positions_and_not_slots(
+    family: str, length: int, attention: str
+) -> None:
     """Windows counted on packed slots let a node see too little; see the field's many reports."""
     target = target_of(family, attention)
     assert target.info.masks == "hook"
@@ -68,7 +70,7 @@ def test_windows_count_positions_and_not_slots(family: str, length: int, attenti
 
 @settings(max_examples=20, deadline=None)
 @given(tree=draft_trees(max_size=30, vocab_size=VOCAB_SIZE))
-def test_any_tree(tree: DraftTree) -> None:
+def test_A19_any_tree(tree: DraftTree) -> None:
     target = target_of("llama")
     assert worst_gap(target, prompt_of(target, 0), packed(tree, 70)) < WORST
 
@@ -98,7 +100,7 @@ def test_the_comparison_notices_a_mask_without_branches() -> None:
         assert worst_gap(target, prompt, replace(tree, ancestors=chain.ancestors)) < WORST
 
 
-def test_duplicate_guesses_stand_side_by_side() -> None:
+def test_A19_duplicate_guesses_stand_side_by_side() -> None:
     target = target_of("llama")
     parents = np.array([-1, -1, 0, 1, 3], np.int32)
     tree = packed(DraftTree(np.array([40, 40, 50, 50, 50], np.int32), parents), 70)
@@ -106,7 +108,7 @@ def test_duplicate_guesses_stand_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
-def test_interleaved_requests_keep_their_own_positions(family: str) -> None:
+def test_A09_interleaved_requests_keep_their_own_positions(family: str) -> None:
     """Qwen-VL models store the last prefill's position offset on the model; read raw, another
     request's picture would shift this one's positions ("is is is").
     """

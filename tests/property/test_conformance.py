@@ -286,7 +286,7 @@ class Watched(np.ndarray[Any, Any]):
 
 
 @every
-def test_a_draft_reads_no_more_of_a_longer_history(name: str) -> None:
+def test_A44_a_draft_reads_no_more_of_a_longer_history(name: str) -> None:
     most = []
     for length in (100, 1000, 10_000):
         rng = np.random.default_rng(length)

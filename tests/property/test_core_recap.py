@@ -26,7 +26,7 @@ switches = st.fixed_dictionaries(
         "fusion": st.sampled_from(["fixed_prior", "no_prior", "uniform", "gate", "backoff"]),
         "priors": st.sampled_from(["soft", "sharp", (0.4, 0.4, 0.2)]),
         "eta": st.sampled_from([(0.9,), (0.5, 0.25)]),
-        "budget": st.integers(1, 20),
+        "nodes": st.integers(1, 20),
         "width": st.integers(1, 7),
         "depth": st.integers(1, 6),
         "search": st.just("fixed"),

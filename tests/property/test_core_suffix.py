@@ -150,7 +150,7 @@ def test_wrong_calls_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_look_up_costs_the_same_in_long_text() -> None:
+def test_A44_a_look_up_costs_the_same_in_long_text() -> None:
     """Look-up cost that grows with the prompt has made speculation slower than plain decoding."""
     rng = np.random.default_rng(1)
 

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyespan.batching import Scheduler, Ticket
-from eyespan.budget import CostCurve, best_cut, best_cuts
+from eyespan.budget import MARGIN, CostCurve, best_cuts
 from eyespan.drafters import DRAFTERS
 from eyespan.engine import Decoder
 from eyespan.generation import Engine
 from eyespan.policy import Policy
 from eyespan.target.base import Prompt
+from tests.reference.budget import best_width
 from tests.toy_drafters import Broken, drafter_for
 from tests.toys import ToyTarget
 
@@ -167,19 +168,6 @@ def test_propose_many_is_asked_once_for_all() -> None:
     assert asked == [3, 3]
 
 
-def best_width(
-    rows: list[list[float]], curve: CostCurve, host_ms: float, cap: int, worth: float
-) -> int:
-    """The rule of `best_cuts` written out: every width tried, tokens by milliseconds."""
-    best, width = 1.03 * len(rows) / float(curve.of(np.array([len(rows)]))[0]), 0
-    for n in range(1, min(cap, max(map(len, rows))) + 1):
-        tokens = sum(1 + sum(p + worth for p in sorted(row)[::-1][:n]) for row in rows)
-        cost = float(curve.of(np.array([len(rows) * (n + 1)]))[0]) + len(rows) * host_ms
-        if tokens / cost > best + 1e-12:
-            best, width = tokens / cost, n
-    return width
-
-
 chances = st.lists(st.floats(0.01, 1.0), max_size=12)
 
 
@@ -197,13 +185,11 @@ def test_rows_of_one_pass_are_sized_together(
     curve = CostCurve(sizes=(1, 4, 64), ms=(10.0, 10.0 + dear / 10, 10.0 + dear))
     given_ = [np.array(row) for row in rows]
     cuts = best_cuts(given_, curve, host_ms=host_ms, cap=cap, worth=worth)
-    width = best_width(rows, curve, host_ms, cap, worth)
+    costs = curve.widths(len(rows)).tolist()
+    width = best_width(rows, costs, host_ms=host_ms, cap=cap, worth=worth, margin=MARGIN)
     assert [cut.size for cut in cuts] == [min(len(row), width) for row in rows]
     for row, cut in zip(given_, cuts, strict=True):
         assert sorted(row[cut])[::-1] == sorted(row)[::-1][: cut.size]
-    alone = best_cut(given_[0], curve, host_ms=host_ms, cap=cap, worth=worth)
-    (single,) = best_cuts(given_[:1], curve, host_ms=host_ms, cap=cap, worth=worth)
-    assert alone.tolist() == single.tolist()
 
 
 def test_a_full_batch_drafts_less() -> None:

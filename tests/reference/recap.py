@@ -74,7 +74,7 @@ class Session:
     def propose(self, budget: int | None = None) -> list[Node]:
         """The draft tree after what is committed."""
         config = self.config
-        budget = config["budget"] if budget is None else min(budget, config["budget"])
+        budget = config["nodes"] if budget is None else min(budget, config["nodes"])
         if budget < 1:
             return []
         priors = config["priors"]

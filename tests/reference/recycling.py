@@ -11,15 +11,33 @@ Tree = dict[str, int]
 def fill_static(
     rows: dict[int, list[int]], root: int, paths: Sequence[str], media: Collection[int]
 ) -> Tree:
-    """Token Recycling's tree: rows that were never written are zeros, duplicates stay."""
+    """Token Recycling's tree: rows that were never written are zeros, duplicates stay; -1 stands
+    for no token.
+    """
+    if root in media:
+        return {}
     tree: Tree = {"": root}
     for path in paths:
         if path[:-1] in tree:
             token = rows.get(tree[path[:-1]], [0] * 8)[int(path[-1])]
-            if token not in media:
+            if token not in media and token != -1:
                 tree[path] = token
     del tree[""]
     return tree
+
+
+def worth_static(rows: dict[int, list[int]], root: int, tree: Tree) -> dict[str, float]:
+    """Score of each node: half of what the better ranks left at every step of its path, nothing
+    below a repeated sibling or a row that was never written.
+    """
+    worth = {"": 1.0}
+    for path in tree:
+        above, rank = path[:-1], int(path[-1])
+        row = rows.get(tree[above] if above else root, [0] * 8)
+        believed = row[0] != row[1] and row[rank] not in row[:rank]
+        worth[path] = worth[above] / 2 ** (rank + 1) if believed else 0.0
+    del worth[""]
+    return worth
 
 
 def write_static(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from eyespan.drafters.recap import RecapConfig
+from eyespan.drafters._recap_config import RecapConfig
 from tests.reference.fusion import fuse
 from tests.reference.recap import PRIORS
 from tests.reference.rows import Memory, Row, RowMap, keys_of
@@ -94,7 +94,7 @@ def matched(nodes: Sequence[Node], ahead: Sequence[int]) -> int:
 def weights(state: State) -> Iterator[list[float]]:
     """Fusion weights of every look-up of the state's tree, by specificity."""
     config = RecapConfig()
-    nodes = tree(state, 3, "entropy", config.budget)
+    nodes = tree(state, 3, "entropy", config.nodes)
     asked = [node.path for node in nodes if node.depth < config.depth]
     for path in [(), *(path for path in asked if path[-1] not in state.eos)]:
         rows = state.memory.find([*state.history, *path], state.media)

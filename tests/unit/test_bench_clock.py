@@ -91,7 +91,7 @@ def test_engines_and_stock_write_the_same_answer(family: str) -> None:
     assert np.all(np.array(list(found.seconds.values())) > 0)
 
 
-def test_memories_are_empty_at_every_turn() -> None:
+def test_A53_memories_are_empty_at_every_turn() -> None:
     recap = Engine(tiny_target("llava"), "recap", budget="fixed")
     side = engine_side(recap, "Hi", max_new_tokens=20)
     forwards = {run.generation.forwards for run in (side(), side()) if run.generation}

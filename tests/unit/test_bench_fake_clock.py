@@ -11,8 +11,9 @@ import pytest
 from eyespan.bench import metrics
 from eyespan.bench.datasets import load_selection, open_source
 from eyespan.bench.records import NOISE, PLAIN, Run, Store
-from eyespan.bench.runner import Runner, contestants_of
+from eyespan.bench.runner import Runner
 from eyespan.bench.settings import Method, Settings
+from eyespan.bench.sides import Sides, contestants_of
 from tests.fake_bench import NODE, PASS, READ_TOKEN, FakeClock, FakeTarget
 
 QUESTIONS = ("ab" * 8, "cd" * 16, "ef" * 24)
@@ -41,7 +42,8 @@ def measured(
     with Store(tmp_path / folder) as store:
         target = FakeTarget(clock=clock)
         ready, _ = contestants_of(target, methods, settings.repeats)
-        Runner(settings, target, ready, {name: source}, {name: selection}, store).run()
+        sides = Sides(settings, target, ready)
+        Runner(settings, sides, {name: source}, {name: selection}, store).run()
         return store.runs
 
 
@@ -54,7 +56,7 @@ SCRIPTED = Method(label="scripted", drafter="scripted")
 
 @pytest.mark.parametrize("pairing", ["each", "round"])
 @pytest.mark.parametrize("repeats", [1, 2])
-def test_every_figure_is_the_one_worked_out_by_hand(
+def test_A54_every_figure_is_the_one_worked_out_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pairing: Any, repeats: int
 ) -> None:
     runs = measured(tmp_path, monkeypatch, SCRIPTED, pairing=pairing, repeats=repeats)
@@ -88,7 +90,7 @@ def test_every_figure_is_the_one_worked_out_by_hand(
     assert sorted(set(prefill)) == sorted(len(one) * READ_TOKEN for one in QUESTIONS)
 
 
-def test_sides_take_turns_in_an_order_of_their_own_and_the_same_again(
+def test_A53_sides_take_turns_in_an_order_of_their_own_and_the_same_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     methods = [Method(label=f"m{at}", drafter="scripted") for at in range(4)]
@@ -115,7 +117,7 @@ def test_a_drafter_that_fails_on_one_input_is_recorded_and_the_rest_goes_on(
     assert sum(run.method == "scripted" and run.status == "equal" for run in runs) == 3
 
 
-def test_every_repeat_has_a_memory_of_its_own_that_lives_for_the_stream(
+def test_A53_every_repeat_has_a_memory_of_its_own_that_lives_for_the_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = Method(label="m", drafter="scripted", options={"remembers": True})

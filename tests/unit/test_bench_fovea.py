@@ -14,6 +14,7 @@ from eyespan.bench.live import Board
 from eyespan.bench.records import Run, read_runs
 from eyespan.bench.settings import Settings, load_settings
 from eyespan.bench.tables import Results, Table
+from eyespan.drafters import make_drafter
 from eyespan.target import HuggingFaceTarget
 from eyespan.testing import random_checkpoint, tiny_target
 from eyespan.train.config import load_config
@@ -151,6 +152,8 @@ def test_a_head_goes_through_every_setting(tmp_path: Path) -> None:
     runs = [run for run in read_runs(tmp_path / "run") if run.method in methods]
     assert {run.method for run in runs} == set(methods)
     assert all(run.status == "equal" and run.drafted and run.state_bytes > 0 for run in runs)
+    head = make_drafter("fovea", vocab_size=target.info.vocab_size, checkpoint=folder).head
+    assert {run.parameters for run in runs} == {sum(one.numel() for one in head.parameters())}
     table = next(one for one in Results.read(tmp_path / "run").tables if one.id == "fovea_table3")
     held = {str(row[0]): float(str(row[2])) for row in table.rows}
     assert held["Correction"] < held["Correction + rebuild"], "inputs are kept there"

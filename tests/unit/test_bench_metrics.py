@@ -40,7 +40,7 @@ def test_s_is_a_mean_of_ratios_and_not_a_ratio_of_sums() -> None:
     assert metrics.ratio_of_sums(runs) == pytest.approx(12 / 10)
 
 
-def test_throughput_counts_each_sides_own_tokens() -> None:
+def test_A54_throughput_counts_each_sides_own_tokens() -> None:
     """After a near tie two answers may differ in length; time alone would favour the shorter."""
     one = run(tokens=5, seconds=1.0, plain=2.0, plain_tokens=20)
     assert metrics.throughput_ratio(one) == pytest.approx((5 / 1) / (20 / 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from eyespan.bench.plots import COLORS, INK, NIGHT, PAPER, save, svg_of
+from eyespan.bench.plots import COLORS, INK, NIGHT, PAPER, _marker, save, svg_of
 from eyespan.bench.tables import Figure, Series
 from eyespan.errors import OutputError
 
@@ -70,6 +71,25 @@ def test_lines_are_named_at_their_ends(kind: str) -> None:
 def test_names_values_and_series(kind: str) -> None:
     found = texts(svg_of(figure(kind, NAMED, baseline=1.0)))
     assert {"receipt", "chart", "plain", "stock", "1.25", "2.5", "1.75", "0.5"} <= set(found)
+
+
+def test_many_series_differ_in_colour_or_mark_and_their_names_fit() -> None:
+    series = tuple(
+        replace(NAMED[1], name=f"a method with a name, {at:02}") for at in range(len(COLORS) * 2)
+    )
+    svg = svg_of(figure("scatter", series))
+    assert {one.name for one in series} <= set(texts(svg))
+    assert len({(COLORS[at % len(COLORS)], _marker(at)) for at in range(len(series))}) == len(
+        series
+    )
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', svg)[0])
+    places = [
+        float(node.get("x", 0))
+        or float(re.findall(r"translate\(([\d.]+)", node.get("transform", ""))[0])
+        for node in ElementTree.fromstring(svg).iter(f"{SVG}text")
+        if "a method" in "".join(node.itertext())
+    ]
+    assert max(places) < width / 2 + 40, "two columns"
 
 
 def test_one_series_needs_no_name_but_the_axis() -> None:

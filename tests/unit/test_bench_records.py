@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from eyespan.bench.manifest import write_json
 from eyespan.bench.records import Done, Run, Store, read_runs
-from eyespan.errors import ConfigError, InputError, OutputError
+from eyespan.errors import InputError, OutputError
 
 
 def some(name: str) -> tuple[list[Run], Done]:
@@ -71,6 +76,22 @@ def test_a_damaged_line_is_named(folder: Path, damage: bytes) -> None:
     Store(folder).close()  # the lock was let go
 
 
+@pytest.mark.parametrize(
+    ("whole", "damaged"),
+    [
+        (b'"tokens":3', b'"tokens":"3"'), (b'"total":0.5', b'"total":null'),
+        (b'"drafted_by_depth":[2,1]', b'"drafted_by_depth":[2,"1"]'),
+        (b'"error":null', b'"error":5'), (b'"image":"i"', b'"image":null'),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_kind_is_damage(folder: Path, whole: bytes, damaged: bytes) -> None:
+    file = folder / "records.jsonl"
+    assert whole in file.read_bytes()
+    file.write_bytes(file.read_bytes().replace(whole, damaged, 1))
+    with pytest.raises(InputError, match="line 1 is no result"):
+        Store(folder)
+
+
 def test_an_unknown_status_is_damage(folder: Path) -> None:
     file = folder / "records.jsonl"
     file.write_bytes(file.read_bytes().replace(b'"equal"', b'"fine"', 1))
@@ -79,19 +100,43 @@ def test_an_unknown_status_is_damage(folder: Path) -> None:
 
 
 def test_two_runs_never_write_one_folder(folder: Path) -> None:
-    with Store(folder), pytest.raises(ConfigError, match="another run is writing"):
+    with Store(folder), pytest.raises(OutputError, match="another run is writing"):
         Store(folder)
     Store(folder).close()
 
 
-def test_no_space_is_a_sentence(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store._out.close()
-    store._out = open("/dev/full", "ab")  # noqa: SIM115
-    with pytest.raises(OutputError, match="No space left"):
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file of this process can grow beyond `size` bytes, as on a disk that is full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_no_space_is_a_sentence_and_what_fitted_stays(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
         store.append(*some("a"))
-    assert store.runs == []
-    assert store.done == {}
+    size = (tmp_path / "records.jsonl").stat().st_size
+    with room_for(size + 100):
+        with pytest.raises(OutputError, match="File too large"), Store(tmp_path) as store:
+            store.append(*some("b"))
+        assert (tmp_path / "records.jsonl").stat().st_size == size + 100, "it was cut short"
+    with Store(tmp_path) as store:
+        assert list(store.done) == [("s", "d", "a")]
+        store.append(*some("b"))
+    assert read_runs(tmp_path) == some("a")[0] + some("b")[0]
+
+
+def test_a_result_that_does_not_fit_leaves_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "tables.json"
+    write_json(file, {"tables": []})
+    with room_for(50), pytest.raises(OutputError, match="File too large"):
+        write_json(file, {"tables": ["x" * 100]})
+    assert json.loads(file.read_text()) == {"tables": []}
+    assert [one.name for one in tmp_path.iterdir()] == ["tables.json"]
 
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:

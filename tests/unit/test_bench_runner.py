@@ -13,21 +13,25 @@ import pytest
 from rich.console import Console
 
 from eyespan.bench.between import between
+from eyespan.bench.builders import main
 from eyespan.bench.compare import NEAR_TIE
 from eyespan.bench.datasets import Chosen, Selection
 from eyespan.bench.execute import execute
 from eyespan.bench.live import Board
-from eyespan.bench.records import NOISE, PLAIN, STOCK, Done, Run, Store, read_runs
-from eyespan.bench.runner import segments
+from eyespan.bench.records import COMPILED, NOISE, PLAIN, STOCK, Done, Run, Store, read_runs
+from eyespan.bench.schedule import segments
 from eyespan.bench.settings import Comparison, Method, Settings
+from eyespan.bench.sides import contestants_of
 from eyespan.bench.tables import Results, Table
+from eyespan.drafters.base import parameters_of
 from eyespan.errors import ConfigError, InputError
 from eyespan.testing import tiny_images, tiny_target
 from tests.fake_bench import FakeClock, FakeTarget
 
 TABLES = (
-    "recap_table1", "recap_table2", "recap_table3", "recap_table4", "recap_table8", "recap_table9",
-    "recap_table10", "recap_table12", "recap_table13", "recap_table15", "recap_table18",
+    "overview", "recap_table1", "recap_table2", "recap_table3", "recap_table4", "recap_table8",
+    "recap_table9", "recap_table10", "recap_table12", "recap_table13", "recap_table15",
+    "recap_table18",
 )  # fmt: skip
 
 
@@ -119,6 +123,27 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     clock.install(monkeypatch)
 
 
+@pytest.mark.usefixtures("fake")
+def test_A53_repeated_inputs_are_said_wherever_the_numbers_are(tmp_path: Path) -> None:
+    """What recalls an earlier answer is fast on a set that asks the same thing again."""
+    for name, asked, said in (
+        ("again", ("abc", "cab", "abc", "abc"), "2 of 4 inputs repeat an earlier one"),
+        ("new", ("abc", "cab", "bca", "aaa"), None),
+    ):
+        one = questions(tmp_path / name, *({"question": each} for each in asked))
+        shown = io.StringIO()
+        execute(
+            fake_settings(tmp_path, datasets=(one,)),
+            tmp_path / f"run {name}",
+            lambda said: FakeTarget(clock=clock),
+            Board(Console(file=shown, width=200), "test"),
+        )
+        tables = (tmp_path / f"run {name}" / "tables.md").read_text()
+        assert ("repeat an earlier" in shown.getvalue()) == ("repeat an earlier" in tables)
+        assert said is None or said in tables
+        assert ("repeat an earlier" in tables) == bool(said)
+
+
 class Killed(BaseException):
     """As sudden as kill -9 for everything that runs here."""
 
@@ -199,6 +224,10 @@ def test_tables_hold_what_the_records_say(tmp_path: Path) -> None:
     assert summary["n"]["outputs"] == "equal"
     assert summary[NOISE]["S"] == 1.0
     assert summary["m"]["S"] > summary["n"]["S"] > 1.0
+    assert tables["recap_table1"].caption.startswith("Highest S: m (")
+    assert main.leaders([("a", 1.0, 3.0), ("b", 2.0, None)], ["x"], 0) == "Highest S: b (x)."
+    assert main.leaders([("a", 1.0, 3.0), ("b", 2.0, None)], ["x"], 1) == "Highest tau: a (x)."
+    assert main.leaders([("a", None, None)], ["x"], 0) == ""
     (gain,) = tables["recap_table4"].rows
     assert gain[:2] == ("parts", "m on n")
     assert gain[2] > 0
@@ -206,6 +235,25 @@ def test_tables_hold_what_the_records_say(tmp_path: Path) -> None:
     counts = {row[0]: row[1] for row in tables["lossless"].rows}
     assert counts == {"m": 12, "n": 12, NOISE: 12, PLAIN: 12}, "six turns, two repeats"
     assert len([run for run in runs if run.method == "m"]) == 12
+
+
+@pytest.mark.usefixtures("fake")
+def test_plain_and_the_fastest_of_many_methods_are_drawn(tmp_path: Path) -> None:
+    methods = tuple(
+        Method(label=f"m{at}", drafter="scripted", options={"steps": [at]}) for at in range(8)
+    )
+    settings = fake_settings(
+        tmp_path, seeds=(3,), repeats=1, methods=methods, compare=(), pairing="round",
+        tables=("recap_table15",),
+    )  # fmt: skip
+    assert run_fake(settings, tmp_path / "run") == 0
+    found = Results.read(tmp_path / "run")
+    rows = [row[0] for row in tables_of(tmp_path / "run")["recap_table15"].rows]
+    assert rows == [PLAIN, *(one.label for one in methods)]
+    (figure,) = [one for one in found.figures if one.id == "recap_figure6"]
+    drawn = [one.name for one in figure.series]
+    assert drawn[0] == PLAIN
+    assert set(drawn[1:]) == {"m3", "m4", "m5", "m6", "m7"}
 
 
 @pytest.mark.usefixtures("fake")
@@ -280,8 +328,53 @@ def test_a_real_model_with_pictures_and_stock_beside_it(tmp_path: Path) -> None:
     assert all(run.plain_seconds["total"] > 0 and run.plain_tokens == run.tokens for run in recap)
     stock = [run for run in runs if run.method == STOCK]
     assert all(set(run.seconds) == {"total"} and run.forwards == 0 for run in stock)
+    assert {run.parameters for run in runs} == {0}
     summary = tables_of(tmp_path / "run")["summary"]
     assert summary.rows[0][summary.columns.index("S over stock")] is not None
+
+
+@pytest.mark.usefixtures("fake")
+def test_where_nothing_can_be_compiled_the_column_is_left_out_and_it_is_said(
+    tmp_path: Path,
+) -> None:
+    settings = fake_settings(tmp_path, seeds=(3,), repeats=1, compiled=True, tables=("overview",))
+    assert run_fake(settings, tmp_path / "run") == 0
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["skipped"] == {COMPILED: "not a transformers model"}
+    assert COMPILED not in {run.method for run in read_runs(tmp_path / "run")}
+    table = tables_of(tmp_path / "run")["overview"]
+    assert f"{COMPILED} is left out: not a transformers model" in table.caption
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert "S over compiled" not in table.columns
+    assert (rows["n"]["tau"], rows["n"]["equal answers"]) == (2.0, "6 of 6")
+
+
+@pytest.mark.slow
+def test_compiled_plain_decoding_is_a_column(tmp_path: Path) -> None:
+    name = questions(tmp_path / "set", {"question": "Hi", "images": ["1.png"]})
+    settings = Settings(
+        datasets=(name,), methods=(Method(label="RECAP", drafter="recap"),), tables=("overview",),
+        max_new_tokens=12, warm_up=0, noise=False, compiled=True,
+    )  # fmt: skip
+    assert execute(settings, tmp_path / "run", lambda said: tiny_target("llava"), board()) == 0
+    (run,) = [run for run in read_runs(tmp_path / "run") if run.method == COMPILED]
+    assert (run.status, set(run.seconds)) == ("equal", {"total"})
+    table = tables_of(tmp_path / "run")["overview"]
+    assert table.rows[0][table.columns.index("S over compiled")] is not None
+
+
+def test_weights_of_a_draft_model_count_for_those_that_use_it() -> None:
+    target = tiny_target("llama")
+    small = {"draft_model": target.model}
+    methods = (
+        Method(label="alone", drafter="draft_model", options=small),
+        Method(label="gated", drafter="viskip", options={"wrapped": "draft_model", **small}),
+        Method(label="none", drafter="sam"),
+    )
+    ready = {one.label: one for one in contestants_of(target, methods, 1)[0]}
+    weights = sum(one.numel() for one in target.model.parameters())
+    found = {label: parameters_of(one.watches[0].drafter) for label, one in ready.items()}
+    assert found == {"alone": weights, "gated": weights, "none": 0}
 
 
 def test_the_root_fallback_that_reads_states_runs(tmp_path: Path) -> None:

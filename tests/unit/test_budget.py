@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eyespan.budget import (
     Calibration,
     CostCurve,
-    best_cut,
+    best_cuts,
     check_budget,
     keep_nodes,
 )
@@ -27,12 +27,27 @@ def draft(parents: list[int], scores: list[float] | None = None) -> DraftTree:
     )
 
 
+def best_cut(
+    chances: np.ndarray, curve: CostCurve, *, host_ms: float, cap: int, worth: float = 0.0
+) -> np.ndarray:
+    (nodes,) = best_cuts([chances], curve, host_ms=host_ms, cap=cap, worth=worth)
+    return nodes
+
+
 FREE = CostCurve(sizes=(1, 64), ms=(10.0, 10.0))
 LINEAR = CostCurve(sizes=(1, 64), ms=(10.0, 640.0))
 
 
 def test_free_nodes_are_all_sent() -> None:
     assert best_cut(np.array([0.9, 0.5, 0.1]), FREE, host_ms=0.1, cap=127).tolist() == [0, 1, 2]
+
+
+def test_scores_that_are_no_numbers_are_refused_before_they_are_counted() -> None:
+    """They were cast to a cell number, with a warning and whatever the machine makes of it."""
+    learned = Calibration(1)
+    with pytest.raises(ValueError, match="no numbers"):
+        learned.guess(draft([-1, 0], [0.5, float("nan")]), 0)
+    assert not learned.counts.any()
 
 
 def test_where_a_node_costs_a_step_nothing_is_sent() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,11 @@ from tests.cli import Shell
         (["generate", "--nonsense", "hi"], "--nonsense"),
         (["nonsense"], "nonsense"),
         (["generate", "--drafter", "recup", "hi"], "Did you mean 'recap'?"),
-        (["generate", "-o", "budgt=3", "hi"], "Did you mean 'budget'?"),
-        (["generate", "-o", "budget=many", "hi"], "budget=many"),
-        (["generate", "-o", "budget=4000", "hi"], "4000"),
-        (["generate", "-o", "budget", "hi"], "KEY=VALUE"),
-        (["generate", "-d", "none", "-o", "budget=3", "hi"], "option of drafter 'none'"),
+        (["generate", "-o", "noodes=3", "hi"], "Did you mean 'nodes'?"),
+        (["generate", "-o", "nodes=many", "hi"], "nodes=many"),
+        (["generate", "-o", "nodes=4000", "hi"], "4000"),
+        (["generate", "-o", "nodes", "hi"], "KEY=VALUE"),
+        (["generate", "-d", "none", "-o", "nodes=3", "hi"], "option of drafter 'none'"),
         (["generate", "--budget", "abc", "hi"], "'auto', 'fixed'"),
         (["generate", "--budget", "128", "hi"], "from 0 to 127"),
         (["generate", "--budget", "-1", "hi"], "from 0 to 127"),
@@ -45,8 +46,9 @@ from tests.cli import Shell
         (["generate", "--trace", "/no/such/folder/t", "hi"], "trace file"),
         (["generate", "--out", "x", "hi"], "--out without --images"),
         (["generate", "--images", "/no/such/folder", "hi"], "no such folder"),
-        (["generate", "--images", "/no/such/*.png", "hi"], "no picture there"),
+        (["generate", "--images", "/no/such/*.png", "hi"], "no file of such a name"),
         (["generate", "--model", "/no/such/folder", "hi"], "no such folder"),
+        (["demo", "--pictures", "/dev/null/pictures"], "folder of pictures"),
         (["verify"], "--demo"),
         (["verify", "--demo", "1", "--prompt", "hi"], "two kinds at once"),
         (["verify", "--image", "a.png"], "--prompt"),
@@ -58,6 +60,24 @@ from tests.cli import Shell
 )
 def test_refused_before_a_model_is_loaded(shell: Shell, args: list[str], says: str) -> None:
     assert says in shell.refused(*args)
+
+
+def test_a_list_of_names_is_said_once(shell: Shell) -> None:
+    for asked in (("-o", "zzz=1"), ("-d", "zzz")):
+        assert (
+            shell.refused("generate", *asked, "hi").count("persist" if "-o" in asked else "sam,")
+            == 1
+        )
+
+
+def test_a_folder_without_pictures_is_told_from_an_empty_one(shell: Shell, tmp_path: Path) -> None:
+    asked = ("generate", "--images", tmp_path, "hi")
+    assert "an empty folder" in shell.refused(*asked)
+    (tmp_path / "scan.pdf").touch()
+    said = shell.refused(*asked)
+    assert "without pictures (1 " in said
+    assert ".png" in said
+    assert "**" in said
 
 
 def test_doctor_says_what_it_can_before_it_refuses_a_model(shell: Shell) -> None:
@@ -202,6 +222,22 @@ def test_end_ids_that_no_text_holds(shell: Shell, tiny_folder: Path, tmp_path: P
     for ends, code in ((-1, 0), ([2, 10**9], 0), ("end", 2)):
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
         assert shell("generate", "-m", folder, "-n", 4, "hi").code == code
+
+
+def test_a_full_disk_behind_stdout(
+    shell: Shell, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("a device that is always full is needed")
+    full = open("/dev/full", "w")  # noqa: SIM115 - closing it fails, as it must
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", full)
+        done = shell("generate", "-m", tiny_folder, "-n", 2, "hi")
+    with suppress(OSError):
+        full.close()
+    assert done.code == 2
+    assert done.err.startswith("eyespan: output: No space left")
+    assert done.err.count("\n") == 1
 
 
 def test_a_trace_without_room(shell: Shell, tiny_folder: Path, pictures: Path) -> None:

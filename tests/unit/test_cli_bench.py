@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from eyespan.bench.records import Store
+from eyespan.bench.records import Store, read_runs
 from eyespan.bench.tables import Results
 from tests.cli import Shell
+from tests.unit.test_bench_records import room_for
 
 RUN = """
 tables = ["recap_table18"]
@@ -99,6 +100,56 @@ def test_mistakes_are_refused_before_a_model_is_loaded(
     with Store(tmp_path / "out"):
         assert "another run is writing" in shell.refused("bench", "run", run, *out)
     assert "results in" in shell.refused("bench", "compare", tmp_path / "a", tmp_path / "b")
+
+
+def test_damaged_files_of_a_run_are_named_with_what_to_do(
+    shell: Shell, run: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    command = ("bench", "run", run, "max_inputs=1", "--out", out)
+    assert shell(*command).code == 0
+    (inputs,) = (out / "inputs").iterdir()
+    for file, said in (
+        (out / "manifest.json", "Delete it: results stay"),
+        (out / "run.json", "in another folder"),
+        (out / "records.jsonl", "is no result"),
+        (inputs, "delete the file to draw anew"),
+    ):
+        whole = file.read_bytes()
+        for damaged in (whole[: len(whole) // 3] + b"\n", b"[]\n"):
+            file.write_bytes(damaged)
+            refused = shell.refused(*command)
+            assert said in refused
+            assert file.name in refused
+        file.write_bytes(whole)
+    assert shell(*command).code == 0
+    (out / "manifest.json").unlink()
+    assert shell(*command).code == 0
+
+
+def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_later(
+    shell: Shell, run: Path, tmp_path: Path
+) -> None:
+    command = ("bench", "run", run, "--out", tmp_path / "out")
+    with room_for(2500):
+        full = shell(*command)
+    assert (full.code, full.out) == (2, "")
+    assert full.err.splitlines()[-1].startswith("eyespan: result file")
+    assert "File too large" in full.err
+    assert "Traceback" not in full.err
+    done = shell(*command)
+    assert done.code == 0, done.err
+    assert {one.input for one in read_runs(tmp_path / "out")} == {"1", "2"}
+
+
+def test_a_table_is_printed_as_markdown(shell: Shell, run: Path, tmp_path: Path) -> None:
+    assert shell("bench", "run", run, "max_inputs=1", "--out", tmp_path).code == 0
+    done = shell("bench", "report", tmp_path, "--markdown", "recap_table18")
+    assert done.code == 0, done.err
+    assert done.out.startswith("### Paired ratios over inputs\n\n| Method | Set |")
+    assert not (tmp_path / "report.html").exists()
+    error = shell.refused("bench", "report", tmp_path, "--markdown", "recap_table1")
+    assert "recap_table18" in error
 
 
 def test_a_mistake_does_not_spoil_the_folder(shell: Shell, run: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from eyespan.drafters import DRAFTERS
+from eyespan.testing import tiny_target
 from tests.cli import Shell
 
 
@@ -25,7 +26,8 @@ def test_a_model_that_works(shell: Shell, tiny_folder: Path) -> None:
         "family llava: LLaVA", "drafts trees", "takes text, pictures", "cache all tokens;",
         "positions one by one", "2 layers, width 64", "float32, cpu", "attention sdpa",
         "context 512 tokens", "media ids 0, 3", "end ids 2", "self-test passed", "64: ",
-        "speculation works",
+        "speculation works", "verification a tree in one pass", "batches all rows in one pass",
+        "videos none: it takes no videos", "static cache taken where",
     ):  # fmt: skip
         assert words in text
 
@@ -34,4 +36,13 @@ def test_a_model_that_does_not(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     done = shell("doctor", tmp_path)
     assert done.code == 1
-    assert "speculation cannot: " in " ".join(done.out.split())
+    assert "verification refused speculation cannot: " in " ".join(done.out.split())
+
+
+def test_a_model_that_watches(shell: Shell, tmp_path: Path) -> None:
+    target = tiny_target("qwen2_5_vl")
+    target.model.save_pretrained(tmp_path)
+    target.processor.save_pretrained(tmp_path)
+    text = " ".join(shell("doctor", tmp_path).out.split())
+    assert "videos files, folders and lists of frames, or tensors" in text
+    assert "takes text, pictures, videos" in text

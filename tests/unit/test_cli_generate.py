@@ -16,6 +16,7 @@ from eyespan.batching import Scheduler, Ticket
 from eyespan.cli import run
 from eyespan.testing import tiny_images
 from eyespan.verbs import generate as generate_verb
+from eyespan.verbs.results import Results
 from tests.cli import Shell
 
 
@@ -93,13 +94,13 @@ def test_stop_strings_and_options_reach_the_engine(
     shell: Shell, tiny_folder: Path, tmp_path: Path, pictures: Path
 ) -> None:
     trace = tmp_path / "trace.jsonl"
-    asked = ("--stop", "W", "--scope", "mine", "-o", "budget=7", "-o", "fusion=gate", "Hi")
+    asked = ("--stop", "W", "--scope", "mine", "-o", "nodes=7", "-o", "fusion=gate", "Hi")
     done = shell("generate", "-m", tiny_folder, "-i", pictures / "1.png", "--trace", trace, *asked)
     request, *_, end = eyespan.read_trace(trace)[0]
     assert end["finish"] == "stop"
     assert "W" not in done.out
     assert request["scope"] == "mine"
-    assert request["config"]["budget"] == 7
+    assert request["config"]["nodes"] == 7
     assert request["config"]["fusion"] == "gate"
 
 
@@ -189,6 +190,51 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     calls.clear()
     assert "all 4 pictures" in " ".join(shell(*command).err.split())
     assert calls == []
+
+
+def test_a_batch_that_goes_on_traces_no_picture_twice(
+    shell: Shell,
+    tiny_folder: Path,
+    pictures: Path,
+    tmp_path: Path,
+) -> None:
+    """Answers end in another order than their lines are written in: 1.png was traced, and asked
+    about again because 0.png before it had no answer yet.
+    """
+    out, trace = tmp_path / "out.jsonl", tmp_path / "trace.jsonl"
+    files = ("--batch", 3, "--images", pictures, "--out", out, "--trace", trace)
+    command = ("generate", "-m", tiny_folder, "-n", 12, *files, "Hi")
+    assert shell(*command).code == 0
+    head, zero, *_ = out.read_text().splitlines(keepends=True)
+    out.write_text(head + zero)
+    whole = {lines[0]["image"]: lines for lines in eyespan.read_trace(trace)}
+    assert [Path(name).name for name in sorted(whole)] == ["0.png", "1.png", "2.png", "3.png"]
+    lost = str(pictures / "2.png")
+    rest = [line for name, lines in whole.items() if name != lost for line in lines]
+    half = '{"type": "request", "id": "r9"}\n{"type": "st'
+    trace.write_text("".join(f"{json.dumps(line)}\n" for line in rest) + half)
+
+    assert shell(*command).code == 0
+    names = [lines[0]["image"] for lines in eyespan.read_trace(trace)]
+    assert sorted(names) == sorted(whole), "each once"
+    assert all(lines[-1]["type"] == "end" for lines in eyespan.read_trace(trace))
+
+
+def test_a_second_run_on_the_same_files_is_refused(
+    shell: Shell, tiny_folder: Path, pictures: Path, tmp_path: Path
+) -> None:
+    out, trace = tmp_path / "out.jsonl", tmp_path / "trace.jsonl"
+    asked = ("generate", "-m", tiny_folder, "-n", 2, "--images", pictures)
+    with eyespan.Trace(trace):
+        assert "another run" in shell.refused(*asked, "--trace", trace, "Hi")
+        assert "another run" in shell.refused("generate", "-m", tiny_folder, "--trace", trace, "Hi")
+    names = [str(pictures / "0.png")]
+    first = Results(out, {"prompt": "Hi"}, names)
+    line = {"type": "answer", "image": names[0], "text": "mine"}
+    first.write(line)
+    assert "another run" in shell.refused(*asked, "--out", out, "Hi")
+    first.close()
+    assert lines_of(out.read_text())[1:] == [line]
 
 
 def test_a_changed_question_is_refused_and_answers_are_kept(

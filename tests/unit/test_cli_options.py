@@ -24,7 +24,7 @@ def test_not_budgets(text: str) -> None:
 @pytest.mark.parametrize(
     ("pair", "value"),
     [
-        ("budget=20", 20),
+        ("nodes=20", 20),
         ("fusion=gate", "gate"),
         ("suffix_inside_budget=true", True),
         ("suffix_inside_budget=No", False),
@@ -57,7 +57,7 @@ def test_options_of_drafters_that_depend_on_another_option() -> None:
 
 
 @pytest.mark.parametrize(
-    "pair", ["budget=1.5", "fusion=best", "suffix_inside_budget=perhaps", "eta=a,b", "width=99"]
+    "pair", ["nodes=1.5", "fusion=best", "suffix_inside_budget=perhaps", "eta=a,b", "width=99"]
 )
 def test_options_that_do_not_fit(pair: str) -> None:
     with pytest.raises(ConfigError, match=pair.split("=")[0]):

@@ -89,6 +89,24 @@ def test_other_settings_are_refused_and_nothing_is_lost(
     assert file.read_bytes() == before
 
 
+def test_a_run_without_an_answer_binds_nobody_to_its_settings(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    begun(file, {"type": "error", "image": "a.png", "error": "?"})
+    Results(file, {**SETTINGS, "prompt": "Who?"}, PICTURES).close()
+    assert lines_of(file)[0]["settings"]["prompt"] == "Who?"
+
+
+def test_two_runs_never_write_one_file(tmp_path: Path) -> None:
+    first = Results(tmp_path / "out", SETTINGS, PICTURES)
+    first.write(answer("a.png"))
+    with pytest.raises(OutputError, match="another run"):
+        Results(tmp_path / "out", SETTINGS, PICTURES)
+    first.write(answer("b.png"))
+    first.close()
+    assert Results(tmp_path / "out", SETTINGS, PICTURES).done == {"a.png", "b.png"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 @pytest.mark.parametrize(
     "content", [b"shopping list\n", b"shopping list", b'{"a": 1}\n', b"[]\n", b"\xff\xfe\n"]
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from eyespan import read_trace
+from eyespan import disable, load, read_trace
+from eyespan.drafters import DRAFTERS, make_drafter
 from eyespan.errors import ConfigError, InputError, OutputError
 from eyespan.generation import Engine
 from eyespan.testing import RandomDrafter, tiny_target
@@ -27,6 +30,101 @@ def engine() -> Engine:
 def test_options_of_another_kind_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"stop|scope"):
         engine().generate("hi", max_new_tokens=4, **options)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"trace": 3}, "trace=3"),
+        ({"cancel": True}, "cancel=True"),
+        ({"sampling": {"temperature": 1}}, "sampling="),
+        ({"logit_bias": [1]}, "logit_bias="),
+        ({"logit_bias": {1: NAN}}, "logit_bias of 1"),
+        ({"logit_bias": {1: float("inf")}}, "logit_bias of 1"),
+        ({"sequence_bias": {(1, 2): "a"}}, "sequence_bias of"),
+        ({"exponential_decay_length_penalty": (1,)}, "exponential_decay"),
+        ({"prefix_allowed_tokens_fn": 3}, "prefix_allowed_tokens_fn"),
+        ({"logits_processors": [lambda ids, scores: None]}, "logits_processors"),
+        ({"logits_processors": [lambda ids, scores: scores[:, :3]]}, r"\(1, 3\)"),
+    ],
+    ids=str,
+)
+def test_options_that_would_fail_deep_inside_are_refused(
+    options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        engine().generate("hi", max_new_tokens=4, **options)
+
+
+def test_a_forbidden_token_may_have_minus_infinity() -> None:
+    plain = engine().generate("hi", max_new_tokens=1).token_ids[0]
+    other = engine().generate("hi", max_new_tokens=1, logit_bias={plain: -float("inf")})
+    assert other.token_ids[0] != plain
+
+
+def test_entries_of_each_are_mappings() -> None:
+    with pytest.raises(ConfigError, match="NoneType among its entries"):
+        engine().generate_many(["hi"], each=[None])  # type: ignore[list-item]
+
+
+def test_ids_are_whole_numbers() -> None:
+    with pytest.raises(InputError, match="whole numbers"):
+        engine().target.prompt_from_ids([1.5])
+
+
+def test_a_name_with_a_nul_is_no_trace() -> None:
+    with pytest.raises(OutputError, match="null byte"):
+        engine().generate("hi", trace="a\0b")
+
+
+@pytest.mark.parametrize("args", [(None,), ("demo",), ("", Engine), ("", None), ("", 3)], ids=str)
+def test_what_is_no_target_or_drafter_is_refused(args: tuple[Any, ...]) -> None:
+    target = args[0] if len(args) == 1 else engine().target
+    with pytest.raises((ConfigError, InputError), match=r"a target|a drafter object"):
+        Engine(target, *args[1:])
+
+
+def test_options_beside_a_drafter_that_is_made_are_refused() -> None:
+    with pytest.raises(ConfigError, match="nodes"):
+        Engine(engine().target, engine().drafter, nodes=5)
+
+
+def test_a_budget_and_a_trees_nodes_are_two_things() -> None:
+    made = Engine(engine().target, "recap", budget=10, nodes=20)
+    assert (made.policy.cap, made.policy.ask) == (10, 20)
+
+
+@pytest.mark.parametrize("name", sorted(DRAFTERS))
+def test_no_drafters_option_has_the_name_of_one_of_loads(name: str) -> None:
+    taken = set(inspect.signature(load).parameters)
+    assert not taken & set(make_drafter(name, vocab_size=64).config_dict())
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"model": None}, "model None"),
+        ({"model": torch.nn.Linear(2, 2)}, "live transformers model"),
+        ({"model": "demo", "dtype": "float8"}, "dtype 'float8'"),
+        ({"model": "demo", "dtype": torch.int8}, "dtype torch.int8"),
+        ({"model": "demo", "device": 3.5}, "device '3.5'"),
+        ({"model": "demo", "device": "toaster"}, "device 'toaster'"),
+        ({"model": "demo", "device": "meta"}, "device 'meta'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_loaded_is_refused_before_any_weight(
+    asked: dict[str, Any], says: str
+) -> None:
+    with pytest.raises((ConfigError, InputError), match=says):
+        load(**asked)
+
+
+def test_disable_leaves_what_was_never_enabled() -> None:
+    assert disable(None) is None
 
 
 def test_a_full_disk_is_one_sentence_and_the_answer_is_kept() -> None:

@@ -102,7 +102,7 @@ def test_value_and_gradient_equal_the_twins(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", pairs())
-def test_rows_without_weight_may_hold_anything(name: str) -> None:
+def test_A49_rows_without_weight_may_hold_anything(name: str) -> None:
     fast, _, width = pairs()[name]
     x = drawn(ROWS, width, seed=3)
     expected = fast(x)

@@ -11,7 +11,9 @@ import pytest
 
 from eyespan._core import pack
 from eyespan.drafters import make_drafter
-from eyespan.drafters.recap import INDEXED_ROWS, Recap, RecapConfig, RootFallback
+from eyespan.drafters._recap_config import RecapConfig
+from eyespan.drafters._root_fallback import INDEXED_ROWS, RootFallback
+from eyespan.drafters.recap import Recap
 from eyespan.errors import ConfigError
 from eyespan.types import DraftTree, Ints, PackedTree, Prefill, Request, Step, TargetOut, Verdict
 
@@ -88,9 +90,9 @@ def verify(session: Any, prefix: Ints, draft: DraftTree, hidden: Any = None) -> 
         ("priors", (0.5, 0.5, 0.0), "three numbers"),
         ("eta", (), "one or more numbers"),
         ("eta", (0.5, 2.0), "at most 1"),
-        ("budget", 0, "from 1 to 127"),
-        ("budget", 124, "less than 128"),
-        ("budget", True, "whole number"),
+        ("nodes", 0, "from 1 to 127"),
+        ("nodes", 124, "less than 128"),
+        ("nodes", True, "whole number"),
         ("width", 9, "from 1 to 8"),
         ("depth", 22, "from 1 to 21"),
         ("search", "beam", "best_first, fixed"),
@@ -117,19 +119,19 @@ def test_a_value_out_of_range_is_refused_by_name(option: str, value: object, ran
 
 
 def test_an_unknown_option_is_refused_and_a_close_one_suggested() -> None:
-    with pytest.raises(ConfigError, match="Did you mean 'budget'"):
-        Recap(vocab_size=VOCAB, buget=5)
+    with pytest.raises(ConfigError, match="Did you mean 'nodes'"):
+        Recap(vocab_size=VOCAB, noeds=5)
     with pytest.raises(ConfigError, match="21 bits"):
         Recap(vocab_size=1 << 22)
     with pytest.raises(ConfigError, match="without options"):
-        make_drafter("none", vocab_size=VOCAB, budget=5)
+        make_drafter("none", vocab_size=VOCAB, nodes=5)
 
 
 def test_the_config_names_every_field_and_survives_json() -> None:
     drafter = Recap(vocab_size=VOCAB, priors=(0.5, 0.3, 0.2), eta=[0.9])
     config = json.loads(json.dumps(drafter.config_dict()))
     assert Recap(vocab_size=VOCAB, **config).config == drafter.config
-    assert RecapConfig().budget + RecapConfig().extra_nodes + 1 == 68  # the paper's largest pack
+    assert RecapConfig().nodes + RecapConfig().extra_nodes + 1 == 68  # the paper's largest pack
 
 
 def test_needs_follow_the_switches() -> None:

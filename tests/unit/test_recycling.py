@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyespan._core import token_recycling_shape
+from eyespan._core import TokenSet, recycled_tree, token_recycling_shape
 from eyespan.drafters import make_drafter
-from eyespan.drafters.token_recycling import PATHS, SHAPE, TokenRecycling
+from eyespan.drafters.token_recycling import PATHS, TokenRecycling
 from eyespan.drafters.tree_recycling import TreeRecycling
 from eyespan.errors import ConfigError
 from eyespan.types import DraftTree
@@ -20,6 +20,7 @@ from tests.drafting import by_rank, ints, open_session, packed_of, show
 from tests.reference.recycling import (
     fill_binary,
     fill_static,
+    worth_static,
     write_first,
     write_static,
 )
@@ -64,7 +65,7 @@ def test_three_descriptions_of_the_tree_agree() -> None:
 
 def test_the_tree_is_the_published_one() -> None:
     assert len(PATHS) == len(set(PATHS)) == 80
-    assert Counter(SHAPE.depths.tolist()) == {1: 8, 2: 21, 3: 25, 4: 15, 5: 8, 6: 3}
+    assert Counter(map(len, PATHS)) == {1: 8, 2: 21, 3: 25, 4: 15, 5: 8, 6: 3}
     assert all(path[:-1] in {"", *PATHS} for path in PATHS)
     assert sum(not any(other[:-1] == path for other in PATHS) for path in PATHS) == 40
 
@@ -94,7 +95,8 @@ def test_a_tree_by_hand() -> None:
     assert [tree[str(rank)] for rank in range(8)] == list(range(10, 18))
     assert [tree[f"0{rank}"] for rank in range(8)] == list(range(20, 28))
     assert {token for path, token in tree.items() if len(path) > 1 and path[0] != "0"} == {0}
-    assert draft.parents.tolist() == SHAPE.parents.tolist()
+    parents = [PATHS.index(path[:-1]) if path[:-1] else -1 for path in PATHS]
+    assert draft.parents.tolist() == parents
     # only written rows promise anything, the better rank more
     promising = {PATHS[at] for at in np.flatnonzero(draft.scores)}
     assert promising == {*map(str, range(8)), *(f"0{rank}" for rank in range(8))}
@@ -149,7 +151,7 @@ def test_token_recycling_is_its_twin(data: st.DataObject) -> None:
     root = data.draw(st.integers(0, 9))
     for _ in range(3):
         draft = session.propose(ints([0, root]), 80)
-        expected = {} if root == IMAGE else fill_static(twin, root, PATHS, {IMAGE})
+        expected = fill_static(twin, root, PATHS, {IMAGE})
         assert draft.tokens.tolist() == list(expected.values())
         places = list(expected)
         parents = [places[at] if at >= 0 else "" for at in draft.parents]
@@ -166,6 +168,33 @@ def test_token_recycling_is_its_twin(data: st.DataObject) -> None:
     assert {t: matrix[t].tolist() for t in range(10)} == {
         t: twin.get(t, [0] * 8) for t in range(10)
     }
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**64))
+def test_the_core_reads_the_tree_as_its_twin_does(seed: int) -> None:
+    """Any matrix: rows never written, repeated and missing entries, media, every budget."""
+    rng = np.random.default_rng(seed)
+    vocab, most = int(rng.integers(1, 12)), int(rng.choice([12, 3]))
+    matrix = rng.integers(-1, min(vocab, most), (vocab, 8), dtype=np.int32)
+    matrix[rng.random(vocab) < 0.3] = 0
+    media = set(rng.integers(0, 14, int(rng.integers(0, 3))).tolist())
+    root, budget = int(rng.integers(0, vocab)), int(rng.choice([80, rng.integers(-1, 90)]))
+    rows = {token: row.tolist() for token, row in enumerate(matrix)}
+    expected = fill_static(rows, root, PATHS[: max(budget, 0)], media)
+    tokens, parents, scores = recycled_tree(matrix, root, TokenSet(vocab, sorted(media)), budget)
+    assert tokens.tolist() == list(expected.values())
+    places = [*expected, ""]
+    assert [places[at] for at in parents] == [path[:-1] for path in expected]
+    assert scores.tolist() == list(worth_static(rows, root, expected).values())
+
+
+def test_a_root_outside_the_matrix_has_no_tree() -> None:
+    matrix = np.arange(16, dtype=np.int32).reshape(2, 8) % 2
+    for root in (-1, 2, 2**20):
+        assert all(len(part) == 0 for part in recycled_tree(matrix, root, TokenSet(2, []), 80))
+    with pytest.raises(ValueError, match="8 ids a row"):
+        recycled_tree(matrix.reshape(4, 4), 0, TokenSet(2, []), 80)
 
 
 def test_scopes_are_apart_and_the_least_recently_used_is_forgotten() -> None:

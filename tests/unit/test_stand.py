@@ -27,9 +27,7 @@ from tests.reference.cases import EOS, MEDIA, VOCAB
 def test_a_session_is_its_twins(seed: int, row_size: int, longest: int) -> None:
     rng = random.Random(seed)
     budget, depth = rng.randint(1, 30), rng.randint(1, 7)
-    drafter = Stand(
-        vocab_size=VOCAB, row_size=row_size, longest=longest, budget=budget, depth=depth
-    )
+    drafter = Stand(vocab_size=VOCAB, row_size=row_size, longest=longest, nodes=budget, depth=depth)
     maps = [twin.RowMap(order, 1 << 17) for order in range(1, longest + 1)]
     memory = twin.Memory(*(maps + [None] * 4)[:4])  # type: ignore[arg-type]
 
@@ -80,7 +78,7 @@ def test_a_session_is_its_twins(seed: int, row_size: int, longest: int) -> None:
 
 
 def test_the_longest_known_ngram_speaks_alone() -> None:
-    session = open_session(Stand(vocab_size=64, budget=4, depth=1), [50])
+    session = open_session(Stand(vocab_size=64, nodes=4, depth=1), [50])
     for context, first in [([1, 2, 3, 4], 20), ([9, 2, 3, 4], 30), ([8, 8, 3, 4], 40)]:
         rows = [[first, first + 1, first + 2, first + 3, 1, 2, 3, 4]]
         show(session, [50, *context], [5], row_ids=rows)
@@ -144,7 +142,7 @@ def test_budgets_cap_the_tree_and_media_are_left_out() -> None:
     [
         ("row_size", 9, "from 1 to 8"),
         ("longest", 5, "from 1 to 4"),
-        ("budget", 128, "from 1 to 127"),
+        ("nodes", 128, "from 1 to 127"),
         ("depth", 22, "from 1 to 21"),
         ("prompt_rows", "some", "none, first, all"),
         ("persist", "task", "stream, request"),

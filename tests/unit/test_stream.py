@@ -46,6 +46,32 @@ def test_A35_granularity_changes_the_chunks_not_the_text(name: str, drafter: str
             assert len([size for size in sizes if size]) == whole.forwards
 
 
+@pytest.mark.parametrize("left_after", [None, 1, 2])
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("drafter", ["none", "recap", "random", "oracle"])
+def test_A38_a_streams_counts_are_those_of_its_tokens(
+    drafter: str, name: str, left_after: int | None
+) -> None:
+    """What is billed: every committed token once, however many came at a time, and nothing that was
+    only guessed; also where the reader leaves.
+    """
+    stream = stream_of(drafter, granularity="token", **OPTIONS[name])
+    for at, _ in enumerate(stream, 1):
+        if at == left_after:
+            stream.close()
+            break
+    made = stream.generation
+    whole = ask("llama", "none", **OPTIONS[name])
+    assert made.token_ids == whole.token_ids[: len(made.token_ids)]
+    assert left_after is not None or made.token_ids == whole.token_ids
+    # the prefill and every pass bring a token of the target's own, but where a guess ended it all
+    own = len(made.token_ids) - made.accepted
+    assert own in (made.forwards, made.forwards - 1)
+    assert made.accepted == sum(made.accepted_by_depth) <= made.drafted
+    assert all(map(int.__le__, made.accepted_by_depth, made.drafted_by_depth))
+    assert drafter != "none" or (made.drafted, made.accepted) == (0, 0)
+
+
 def test_a_stream_that_is_left_in_mid_block_keeps_what_was_committed() -> None:
     stream = stream_of(granularity="token")
     for _ in range(3):

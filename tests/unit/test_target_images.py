@@ -50,7 +50,7 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
 
 
 @pytest.mark.parametrize("name", bad_files())
-def test_bad_files_are_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
+def test_A39_bad_files_are_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
     data, reason = bad_files()[name]
     path = tmp_path / "picture.png"
     path.write_bytes(data)
@@ -59,6 +59,13 @@ def test_bad_files_are_refused_in_one_sentence(name: str, tmp_path: Path) -> Non
     assert str(path) in str(from_path.value)
     with pytest.raises(InputError, match=reason):
         open_picture(data)
+
+
+def test_A39_of_several_pictures_the_bad_one_is_named() -> None:
+    with pytest.raises(InputError, match="image '2 of 3': a damaged picture"):
+        open_pictures([PICTURE, saved(PICTURE, "JPEG")[:900], PICTURE])
+    with pytest.raises(InputError, match=r"image 'b\.png': no such file"):
+        open_pictures([PICTURE, "b.png", PICTURE])
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
@@ -100,7 +107,7 @@ def good_files() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", good_files())
-def test_files_equal_stocks_loader(name: str, tmp_path: Path) -> None:
+def test_A39_files_equal_stocks_loader(name: str, tmp_path: Path) -> None:
     path = tmp_path / "picture"
     path.write_bytes(good_files()[name])
     ours, stocks = open_picture(path), load_image(str(path))
@@ -112,7 +119,7 @@ def test_files_equal_stocks_loader(name: str, tmp_path: Path) -> None:
 @settings(max_examples=300, deadline=None)
 @given(name=st.sampled_from(sorted(good_files())), seed=st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore")
-def test_broken_bytes_give_a_picture_or_one_sentence(name: str, seed: int) -> None:
+def test_A39_broken_bytes_give_a_picture_or_one_sentence(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     data = bytearray(good_files()[name])
     for at in rng.integers(0, len(data), rng.integers(1, 8)):
@@ -140,3 +147,9 @@ def test_pictures_together_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(open_pictures([PICTURE, PICTURE])) == 2
     with pytest.raises(InputError, match="over all pictures of a request"):
         open_pictures([PICTURE] * 3)
+
+
+@pytest.mark.parametrize("size", [(0, 0), (0, 5)])
+def test_a_picture_without_pixels(size: tuple[int, int]) -> None:
+    with pytest.raises(InputError, match="0 x "):
+        open_picture(Image.new("RGB", size))

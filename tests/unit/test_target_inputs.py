@@ -44,9 +44,22 @@ SPELLED = [
 
 @pytest.mark.parametrize("images", [0, 1, 2])
 @pytest.mark.parametrize(("family", "words"), SPELLED)
-def test_spelled_placeholders_are_refused(family: str, words: str, images: int) -> None:
+def test_A11_spelled_placeholders_are_refused(family: str, words: str, images: int) -> None:
     with pytest.raises(InputError, match="its text spells '<"):
         target_of(family).prepare(words, tiny_images(images))
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+@pytest.mark.parametrize("family", SEEING)
+def test_A11_no_media_token_can_be_typed(family: str, role: str) -> None:
+    """Every id that is never text, spelled out by anybody, alone and inside a word."""
+    target = target_of(family)
+    for media in sorted(target.info.media_ids):
+        word = target.tokenizer.decode([media], skip_special_tokens=False)
+        for said in (word, f"a{word}b"):
+            chat = [{"role": role, "content": said}, user(IMAGE, text("What?"))]
+            with pytest.raises(InputError, match="its text spells"):
+                target.prepare(chat, tiny_images(1))
 
 
 @pytest.mark.parametrize("family", SEEING)
@@ -56,7 +69,7 @@ def test_almost_spelled_placeholders_are_text(family: str) -> None:
 
 
 @pytest.mark.parametrize(("places", "pictures"), [(1, 0), (2, 1), (1, 2), (3, 0)])
-def test_places_and_pictures_must_match(places: int, pictures: int) -> None:
+def test_A11_places_and_pictures_must_match(places: int, pictures: int) -> None:
     chat = [user(*[IMAGE] * places, text("What?"))]
     with pytest.raises(InputError, match=rf"{pictures} image\(s\): {places} place"):
         target_of("llava").prepare(chat, tiny_images(pictures))
@@ -198,7 +211,7 @@ def test_a_vision_model_with_a_tokenizer_alone_reads_text() -> None:
         target.prepare("What?", tiny_images(1))
 
 
-def test_what_parts_and_roles_spell_together_is_refused() -> None:
+def test_A11_what_parts_and_roles_spell_together_is_refused() -> None:
     target = target_of("llava")
     for chat in ([user(text("<ima"), text("ge>"))], [{"role": "user<image>", "content": "hi"}]):
         with pytest.raises(InputError, match="'<image>'"):

@@ -134,7 +134,7 @@ def test_remote_code_is_never_run(folder: Path) -> None:
     assert not marker.exists()
 
 
-def test_unknown_vision_models_are_refused_with_the_known_ones() -> None:
+def test_A05_unknown_vision_models_are_refused_with_the_known_ones() -> None:
     config = transformers.AutoConfig.for_model("aria")
     with pytest.raises(UnsupportedTarget, match="llava_next") as error:
         family_of(config)

@@ -58,7 +58,7 @@ def captured(demo: HuggingFaceTarget, tmp_path_factory: pytest.TempPathFactory) 
     return out
 
 
-def test_captured_states_are_those_of_live_decoding(
+def test_A47_captured_states_are_those_of_live_decoding(
     demo: HuggingFaceTarget, captured: Path
 ) -> None:
     about = read_about(captured)
@@ -203,7 +203,7 @@ def test_an_interrupted_capture_resumes_to_identical_shards(
     assert shard.stat().st_mtime_ns == before
 
 
-def test_states_of_another_meaning_are_refused(captured: Path, tmp_path: Path) -> None:
+def test_A47_states_of_another_meaning_are_refused(captured: Path, tmp_path: Path) -> None:
     manifest = json.loads((captured / "manifest.json").read_text())
     copy = tmp_path / "manifest.json"
     manifest["about"]["state_meaning"] = "a layer index i is the state leaving decoder layer i"
@@ -218,7 +218,7 @@ def test_states_of_another_meaning_are_refused(captured: Path, tmp_path: Path) -
         read_about(tmp_path)
 
 
-def test_a_model_whose_states_mean_something_else_is_refused(
+def test_A47_a_model_whose_states_mean_something_else_is_refused(
     demo: HuggingFaceTarget, tmp_path: Path
 ) -> None:
     layer = demo.model.get_decoder().layers[2]

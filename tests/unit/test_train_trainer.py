@@ -117,7 +117,9 @@ def records(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
 
 
-def test_a_batch_overfits_to_the_targets_tokens(target: Any, folder: Path, tmp_path: Path) -> None:
+def test_A50_a_batch_overfits_to_the_targets_tokens(
+    target: Any, folder: Path, tmp_path: Path
+) -> None:
     """Fewer than 300 updates to more than 95%: a mask or label off by one would never get there."""
     done = run(
         target, folder, tmp_path, schedule__epochs=90, schedule__batch=4, schedule__warmup=5,
@@ -167,7 +169,7 @@ def test_bfloat16_learns_too(target: Any, folder: Path, tmp_path: Path) -> None:
     assert coarse.loss == pytest.approx(exact.loss, rel=0.05)
 
 
-def test_the_replayed_accept_length_is_that_of_decoding(
+def test_A48_the_replayed_accept_length_is_that_of_decoding(
     target: Any, folder: Path, tmp_path: Path
 ) -> None:
     own = captured(target, tmp_path / "own", count=3, regenerate=True)
@@ -236,7 +238,7 @@ def test_rates_of_both_warm_ups() -> None:
     assert share_of_peak(0, warmup=0, total=4, shape="linear") == 1.0
 
 
-def test_what_cannot_learn_is_refused(target: Any, folder: Path, tmp_path: Path) -> None:
+def test_A50_what_cannot_learn_is_refused(target: Any, folder: Path, tmp_path: Path) -> None:
     for match, changes in (
         ("warm-up that ends", {"schedule__warmup": 6}),
         ("at least one batch", {"schedule__batch": 13}),
@@ -251,7 +253,7 @@ def test_what_cannot_learn_is_refused(target: Any, folder: Path, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_loss_that_is_not_finite_stops_and_names_its_sequences(
+def test_A49_a_loss_that_is_not_finite_stops_and_names_its_sequences(
     target: Any, folder: Path, tmp_path: Path
 ) -> None:
     trainee = trainee_of(target, folder)
@@ -275,7 +277,7 @@ def test_another_targets_artifacts_are_refused(target: Any, folder: Path) -> Non
         Artifacts(folder, replace(weights, lm_head=weights.lm_head + 0.1))
 
 
-def test_start_up_says_what_is_trained(
+def test_A50_start_up_says_what_is_trained(
     target: Any, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = config_of(tmp_path, folder)

@@ -96,9 +96,9 @@ def test_needs_and_sizes_are_the_wrapped_drafters() -> None:
 
 
 def test_options_reach_the_wrapped_drafter() -> None:
-    pairs = ["wrapped=recap", "budget=20", "gate=before", "threshold=0.5"]
+    pairs = ["wrapped=recap", "nodes=20", "gate=before", "threshold=0.5"]
     options = drafter_options("viskip", pairs)
-    assert options == {"wrapped": "recap", "budget": 20, "gate": "before", "threshold": 0.5}
+    assert options == {"wrapped": "recap", "nodes": 20, "gate": "before", "threshold": 0.5}
     drafter = make_drafter("viskip", vocab_size=16, **options)
     assert drafter.config_dict().items() >= options.items()
     assert drafter.fixed_budget == 20
@@ -113,7 +113,7 @@ def test_options_reach_the_wrapped_drafter() -> None:
         ({"wrapped": "viskip"}, "another drafter than itself"),
         ({"wrapped": "recapp"}, "Did you mean 'recap'"),
         ({"treshold": 0.5}, "Did you mean 'threshold'"),
-        ({"wrapped": "recap", "budgte": 4}, "Did you mean 'budget'"),
+        ({"wrapped": "recap", "noeds": 4}, "Did you mean 'nodes'"),
         ({"max_draft": 0}, "from 2 to 127"),
     ],
     ids=str,

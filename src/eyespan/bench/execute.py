@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from eyespan.bench.builders import Report, build, kind_of
-from eyespan.bench.datasets import Selection, Source, load_selection, open_source
+from eyespan.bench.builders.shared import repeats_said
+from eyespan.bench.compiled import compile_plain
+from eyespan.bench.datasets import Selection, Source, load_selection, open_source, repeated
 from eyespan.bench.live import Board
 from eyespan.bench.manifest import manifest, write_json
 from eyespan.bench.markdown import write_markdown
-from eyespan.bench.records import Store
-from eyespan.bench.runner import Runner, contestants_of, segments
+from eyespan.bench.records import COMPILED, Store
+from eyespan.bench.runner import Runner
+from eyespan.bench.schedule import segments
 from eyespan.bench.settings import Method, Settings, usable_methods
+from eyespan.bench.sides import Sides, contestants_of
 from eyespan.bench.stress import stress
 from eyespan.errors import ConfigError, InputError
 
@@ -54,16 +58,20 @@ def execute(settings: Settings, folder: Path, load_target: LoadTarget, board: Bo
             todo="Add one, or bring what the others lack.",
         )
     with Store(folder) as store:
+        _held_manifest(folder)  # a damaged one is told of before hours of work
         empty = not store.done and not (folder / "stress.json").exists()
         _same_settings(folder / "run.json", settings, empty=empty)
         if kind == "answers":
             sources, selections = open_inputs(settings, folder, board)
+            again = repeated(selections.values())
+            if said := repeats_said(again, sum(len(each.inputs) for each in selections.values())):
+                board.note(said)
             skipped |= measure(settings, methods, sources, selections, store, load_target, board)
             extra: Mapping[str, Any] = {}
         else:
-            extra = _stressed(settings, folder)
+            extra, again = _stressed(settings, folder), 0
         skipped = {**_left_out_before(folder, store), **skipped}
-        certificate = _certificate(folder, settings, skipped)
+        certificate = _certificate(folder, settings, skipped, again)
         report = Report(
             settings=settings,
             runs=store.runs,
@@ -123,7 +131,13 @@ def measure(
     if todo:
         target = load_target(settings)
         ready, skipped = contestants_of(target, methods, settings.repeats)
-        Runner(settings, target, ready, sources, selections, store, board.update).run()
+        compiled = None
+        if settings.compiled:
+            board.note("compiling plain decoding")
+            compiled, reason = compile_plain(target)
+            skipped |= {COMPILED: reason} if reason else {}
+        sides = Sides(settings, target, ready, compiled)
+        Runner(settings, sides, sources, selections, store, board.update).run()
     board.end()
     return skipped
 
@@ -135,8 +149,7 @@ def _stressed(settings: Settings, folder: Path) -> dict[str, Any]:
         sizes = settings.occupancies
         made = stress(sizes, vocab_size=max(sizes), seed=settings.seeds[0])
         write_json(file, {"stress": made})
-    held: dict[str, Any] = _read_json(file)
-    return held
+    return _read_json(file)
 
 
 def _same_settings(file: Path, settings: Settings, *, empty: bool) -> None:
@@ -158,41 +171,60 @@ def _same_settings(file: Path, settings: Settings, *, empty: bool) -> None:
 
 def _left_out_before(folder: Path, store: Store) -> dict[str, str]:
     """Methods that an earlier start of this run had to leave out and that have no answers yet."""
-    file = folder / "manifest.json"
-    held = _read_json(file).get("skipped", {}) if file.exists() else {}
+    held = _held_manifest(folder).get("skipped", {})
     ran = {run.method for run in store.runs}
     return {label: reason for label, reason in held.items() if label not in ran}
 
 
-def _certificate(folder: Path, settings: Settings, skipped: Mapping[str, str]) -> dict[str, Any]:
+def _certificate(
+    folder: Path, settings: Settings, skipped: Mapping[str, str], again: int
+) -> dict[str, Any]:
     """The manifest, written anew each time; earlier ones of the same folder are kept in it."""
     file = folder / "manifest.json"
     now = {**manifest(), "seeds": list(settings.seeds), "skipped": dict(skipped)}
+    now["repeated_inputs"] = again
     earlier: list[Any] = []
-    if file.exists():
-        held = _read_json(file)
+    if held := _held_manifest(folder):
         earlier = [*held.pop("earlier", []), held]
         if all(held.get(key) == now[key] for key in _SAME):
-            now["time"] = held["time"]
+            now["time"] = held.get("time", now["time"])
             earlier = earlier[:-1]
     whole = {**now, "settings": settings.measured(), "earlier": earlier}
     write_json(file, whole)
     return whole
 
 
+def _held_manifest(folder: Path) -> dict[str, Any]:
+    """What an earlier start of this run wrote of itself; empty for none.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    file = folder / "manifest.json"
+    return _read_json(file, "Delete it: results stay.") if file.exists() else {}
+
+
 _SAME = ("commit", "versions", "machine", "threads")
 
 
-def _read_json(file: Path) -> Any:
+def _read_json(file: Path, todo: str = "Start the run anew in another folder.") -> dict[str, Any]:
+    """A JSON object that a run wrote.
+
+    Raises:
+        InputError: it is damaged; `todo` is what to do then.
+    """
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        held = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(held, dict):
+            raise ValueError("no JSON object")
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"file {file} of a run",
-            found=f"it cannot be read ({error})",
+            found=f"it is damaged ({error})",
             needed="the file that the run wrote is needed",
-            todo="Start the run anew in another folder.",
+            todo=todo,
         ) from error
+    return held
 
 
 def _file_name(dataset: str) -> str:

@@ -41,14 +41,17 @@ def progress(text: str) -> None:
 
 
 def write_json(file: Path, result: Mapping[str, Any]) -> None:
-    """Write a table's rows and its manifest.
+    """Write a result whole or not at all, so that a kill leaves the file as it was.
 
     Raises:
         OutputError: the file cannot be written.
     """
+    part = file.with_name(f".{file.name}.part")
     try:
-        file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        part.replace(file)
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise unwritable(f"result file {file}", error) from error
 
 

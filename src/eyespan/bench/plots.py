@@ -33,6 +33,10 @@ WIDTH, HEIGHT = 6.4, 3.9
 DPI = 200
 FEW_BARS = 12
 """Up to so many bars each carries its value."""
+FEW_LINES, FEW_STEPS = 6, 2
+"""Up to so many lines are named at their ends; cumulative curves all end at the same height."""
+LEGEND = 60
+"""Letters that the names of series have side by side, six a mark."""
 WIDE = 300
 """Positive x that span at least this factor get a logarithmic axis."""
 
@@ -155,7 +159,7 @@ def _spread(series: Series) -> list[list[float]] | None:
 
 
 def _curves(axes: Any, figure: Figure, names: Sequence[str], across: bool) -> None:
-    """Lines and cumulative steps, named at their ends."""
+    """Lines and cumulative steps; a few are named at their ends, more above the picture."""
     places = {name: float(at) for at, name in enumerate(names)}
     every: list[float] = []
     ends: list[tuple[float, float, str, str]] = []
@@ -163,9 +167,10 @@ def _curves(axes: Any, figure: Figure, names: Sequence[str], across: bool) -> No
         x = [places[_name(v)] for v in series.x] if names else _finite(series.x)  # type: ignore[arg-type]
         y, color = _finite(series.y), COLORS[at % len(COLORS)]
         step = "steps-post" if figure.kind == "step" else "default"
-        marker = "" if figure.kind == "step" or len(x) > 25 else MARKERS[at % len(MARKERS)]
-        dash = DASHES[at // 2 % len(DASHES)]
-        axes.plot(x, y, color=color, drawstyle=step, marker=marker, linestyle=dash)
+        marker = "" if figure.kind == "step" or len(x) > 25 else _marker(at)
+        dash = DASHES[(at // 2 + at // len(COLORS)) % len(DASHES)]
+        style = {"drawstyle": step, "marker": marker, "linestyle": dash, "label": series.name}
+        axes.plot(x, y, color=color, **style)
         if series.low and series.high:
             low, high = _finite(series.low), _finite(series.high)
             fill = "post" if figure.kind == "step" else None
@@ -179,7 +184,10 @@ def _curves(axes: Any, figure: Figure, names: Sequence[str], across: bool) -> No
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
     _frame(axes, figure, names, across=False)
-    _label_ends(axes, ends)
+    if len(figure.series) > (FEW_STEPS if figure.kind == "step" else FEW_LINES):
+        _name_series(axes, figure, handle=2.4)
+    else:
+        _label_ends(axes, ends)
 
 
 def _label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
@@ -227,7 +235,7 @@ def _points(axes: Any, figure: Figure, names: Sequence[str], across: bool) -> No
     for at, series in enumerate(figure.series):
         y, color, arms = _finite(series.y), COLORS[at % len(COLORS)], _spread(series)
         style: dict[str, Any] = {
-            "color": color, "marker": MARKERS[at % len(MARKERS)], "linestyle": "none",
+            "color": color, "marker": _marker(at), "linestyle": "none",
             "elinewidth": 1.6, "capsize": 0, "label": series.name,
         }  # fmt: skip
         if not names:
@@ -295,19 +303,30 @@ def _frame(axes: Any, figure: Figure, names: Sequence[str], across: bool) -> Non
         line(figure.baseline, color=INK, linewidth=1.0, linestyle=(0, (4, 3)), zorder=0.9)
 
 
-def _name_series(axes: Any, figure: Figure) -> None:
+def _name_series(axes: Any, figure: Figure, handle: float = 1.0) -> None:
     """Several series are named above the picture, each in its colour."""
     if len(figure.series) < 2:
         return
     handles, labels = axes.get_legend_handles_labels()
+    labels = [_short(label) for label in labels]
     legend = axes.legend(
-        handles, [_short(label) for label in labels], loc="lower left", bbox_to_anchor=(0, 1.0),
-        ncols=min(len(labels), 4), frameon=False, handlelength=1.0, borderaxespad=0.2,
+        handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0),
+        ncols=_columns(labels), frameon=False, handlelength=handle, borderaxespad=0.2,
         columnspacing=1.4,
     )  # fmt: skip
     for at, text in enumerate(legend.get_texts()):
         text.set_color(COLORS[at % len(COLORS)])
         text.set_fontweight("bold")
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """Columns of names that fit above the axes."""
+    return max(1, min(len(labels), 4, LEGEND // (max(map(len, labels)) + 6)))
+
+
+def _marker(at: int) -> str:
+    """The mark of a series: another one when its colour comes again."""
+    return MARKERS[(at + at // len(COLORS)) % len(MARKERS)]
 
 
 def _short(text: str, most: int = 28) -> str:

@@ -32,7 +32,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "U, fixed search of 80, no suffix": {
         "orders": "U",
         "search": "fixed",
-        "budget": 80,
+        "nodes": 80,
         **_NO_SUFFIX,
     },
     "U, no suffix": {"orders": "U", **_NO_SUFFIX},

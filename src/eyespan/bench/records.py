@@ -7,7 +7,6 @@ with the input it was at. Two runs never write one folder.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +15,16 @@ from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 from eyespan.closing import Closing
-from eyespan.errors import ConfigError, InputError, unwritable
+from eyespan.errors import InputError, unwritable
+from eyespan.locks import lock
 
 Status: TypeAlias = Literal["equal", "near tie", "DIFFERENT", "error"]
 STATUSES: tuple[Status, ...] = ("equal", "near tie", "DIFFERENT", "error")
 PLAIN = "plain"
 """Our own loop without drafts, which every method is paired with."""
 STOCK = "stock generate()"
+COMPILED = "stock generate() compiled"
+"""The same with a static cache and a compiled forward."""
 NOISE = "plain, again"
 """A second plain side: what it gains over the first is the machine's noise."""
 
@@ -48,6 +50,7 @@ class Run:
         stage_ms: milliseconds by stage of the loop.
         plain_tokens, plain_seconds: of the plain run beside it; empty without one.
         state_bytes: what the drafter kept afterwards, -1 when it does not tell.
+        parameters: weights that the drafter brings.
     """
 
     stream: str
@@ -71,6 +74,7 @@ class Run:
     plain_tokens: int = 0
     plain_seconds: Mapping[str, float] = field(default_factory=dict)
     state_bytes: int = -1
+    parameters: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +99,11 @@ class Done:
 
 _RUN_FIELDS = {one.name for one in fields(Run)}
 _TUPLES = ("drafted_by_depth", "accepted_by_depth")
+_TIMES = ("seconds", "stage_ms", "plain_seconds")
+_NUMBERS = (
+    "turn", "repeat", "tokens", "forwards", "drafted", "accepted", "plain_tokens", "state_bytes",
+    "parameters",
+)  # fmt: skip
 
 
 class Store(Closing["Store"]):
@@ -104,9 +113,8 @@ class Store(Closing["Store"]):
         folder: of the run; made when missing.
 
     Raises:
-        ConfigError: another run writes there.
         InputError: the file holds something else.
-        OutputError: the folder cannot be written.
+        OutputError: the folder cannot be written, or another run writes there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -119,7 +127,7 @@ class Store(Closing["Store"]):
         except OSError as error:
             raise unwritable(f"run folder {folder}", error) from error
         try:
-            _take(self._lock, folder)
+            lock(self._lock, f"run folder {folder}")
             self._out = self._continue()
         except BaseException:
             self._lock.close()
@@ -133,8 +141,9 @@ class Store(Closing["Store"]):
         """
         lines = [_line("run", run) for run in runs] + [_line("input", done)]
         try:
-            self._out.write("".join(lines).encode("utf-8"))
-            self._out.flush()
+            left = memoryview("".join(lines).encode("utf-8"))
+            while left:
+                left = left[self._out.write(left) :]
             os.fsync(self._out.fileno())
         except OSError as error:
             raise unwritable(f"result file {self.file}", error) from error
@@ -159,7 +168,8 @@ class Store(Closing["Store"]):
             else:
                 runs.append(line.value)
         try:
-            out = self.file.open("ab")
+            # Without a buffer nothing is left to be written, and to fail, when it is closed.
+            out = self.file.open("ab", buffering=0)
             out.truncate(whole)
         except OSError as error:
             raise unwritable(f"result file {self.file}", error) from error
@@ -235,16 +245,20 @@ def _parsed(raw: bytes) -> Run | Done:
         raise ValueError(f"type {kind!r}")
     if line["status"] not in STATUSES:
         raise ValueError(f"status {line['status']!r}")
+    for key, value in line.items():
+        if not _fits(key, value):
+            raise ValueError(f"{key} is {value!r}")
     return Run(**{**line, **{name: tuple(line.get(name, ())) for name in _TUPLES}})
 
 
-def _take(lock: IO[str], folder: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise ConfigError(
-            f"run folder {folder}",
-            found="another run is writing there",
-            needed="a folder of its own for every run",
-            todo="Wait for the other one, or choose another --out.",
-        ) from error
+def _fits(key: str, value: object) -> bool:
+    """Whether a field of a line holds what it should."""
+    if key in _TUPLES:
+        return isinstance(value, list) and all(type(each) is int for each in value)
+    if key in _TIMES:
+        return isinstance(value, dict) and all(
+            isinstance(each, int | float) for each in value.values()
+        )
+    if key == "error":
+        return value is None or isinstance(value, str)
+    return type(value) is (int if key in _NUMBERS else str)

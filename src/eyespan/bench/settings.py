@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 from eyespan.bench.datasets import check_name
-from eyespan.bench.records import NOISE, PLAIN, STOCK
+from eyespan.bench.records import COMPILED, NOISE, PLAIN, STOCK
 from eyespan.budget import Budget, check_budget
 from eyespan.drafters import DRAFTERS, TRAINED, make_drafter
 from eyespan.errors import ConfigError, InputError, unknown_name
@@ -99,6 +99,8 @@ class Settings:
             share one.
         noise: whether a second plain side runs, as a measure of the machine.
         stock: whether stock `generate()` runs.
+        compiled: whether it runs once more with a static cache and a compiled forward; where that
+            cannot be, the column is left out and the manifest says why.
         warm_up: inputs that everyone answers before anything is timed; memories are then emptied.
         resamples: of bootstrap intervals.
         occupancies: keys of a stress run (table 11).
@@ -121,6 +123,7 @@ class Settings:
     pairing: Pairing = "each"
     noise: bool = True
     stock: bool = True
+    compiled: bool = False
     warm_up: int = 2
     resamples: int = 2000
     occupancies: tuple[int, ...] = (1_000, 10_000)
@@ -140,7 +143,7 @@ class Settings:
         for key, choices in _CHOICES.items():
             if getattr(self, key) not in choices:
                 _refuse(key, getattr(self, key), f"one of {', '.join(choices)}")
-        for key in ("noise", "stock"):
+        for key in ("noise", "stock", "compiled"):
             if type(getattr(self, key)) is not bool:
                 _refuse(key, getattr(self, key), "true or false")
         for key in ("title", "model"):
@@ -167,7 +170,7 @@ class Settings:
     def _check_methods(self) -> None:
         labels = [method.label for method in self.methods]
         for label in labels:
-            if labels.count(label) > 1 or label in (PLAIN, STOCK, NOISE) or not label:
+            if labels.count(label) > 1 or label in (PLAIN, STOCK, COMPILED, NOISE) or not label:
                 _refuse("methods.label", label, "a name of its own for every method")
             if "," in label:
                 _refuse("methods.label", label, "without commas, which separate labels")

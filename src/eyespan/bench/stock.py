@@ -45,8 +45,12 @@ def stock_side(
     return side
 
 
-def stock_ids(target: HuggingFaceTarget, prompt: Prompt, max_new_tokens: int) -> tuple[int, ...]:
-    """The answer's ids as stock greedy `generate()` writes them, its end included."""
+def stock_ids(
+    target: HuggingFaceTarget, prompt: Prompt, max_new_tokens: int, **options: Any
+) -> tuple[int, ...]:
+    """The answer's ids as stock greedy `generate()` writes them, its end included; `options` are
+    further ones of it.
+    """
     mask = prompt.padding if prompt.padding is not None else torch.ones_like(prompt.input_ids)
     room = target.info.max_context - len(prompt)
     output = target.model.generate(
@@ -56,5 +60,6 @@ def stock_ids(target: HuggingFaceTarget, prompt: Prompt, max_new_tokens: int) ->
         eos_token_id=sorted(target.info.eos_ids),
         **prompt.media,
         **_PLAIN_GREEDY,
+        **options,
     )
     return tuple(output[0, len(prompt) :].tolist())

@@ -30,7 +30,7 @@ from eyespan.diagnostics.questions import Question
 from eyespan.diagnostics.record import Collected
 from eyespan.diagnostics.recorded import Recorded, recorded_of
 from eyespan.diagnostics.sources import Maps
-from eyespan.drafters.recap import RecapConfig
+from eyespan.drafters._recap_config import RecapConfig
 from eyespan.generation import Engine
 from eyespan.target import HuggingFaceTarget
 from eyespan.types import DraftTree, Ints

@@ -14,7 +14,7 @@ import numpy as np
 
 from eyespan._core import Memory, RowMap, TokenSet
 from eyespan.diagnostics.recorded import Recorded
-from eyespan.drafters.recap import RecapConfig
+from eyespan.drafters._recap_config import RecapConfig
 
 SEEDS = (17, 29, 43)
 """Orders of the pool (appendix D)."""
@@ -74,7 +74,7 @@ def grow(pool: Sequence[Recorded], vocab_size: int, *, requests: int, seed: int)
                 continue
             prefix = one.prefix(each.root)
             begun = perf_counter_ns()
-            memory.propose(prefix[-3:], rules, config.budget, media, eos)
+            memory.propose(prefix[-3:], rules, config.nodes, media, eos)
             between = perf_counter_ns()
             memory.refresh(
                 prefix[-3:-1], each.tokens, each.parents, each.row_ids, each.row_logits, media

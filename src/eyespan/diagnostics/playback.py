@@ -210,7 +210,7 @@ class RecordedTarget:
         """Move the root behind the accepted path."""
         state.root += 1 + len(path)
 
-    def prepare(self, prompt: Any, images: Any = ()) -> Any:
+    def prepare(self, prompt: Any, images: Any = (), videos: Any = ()) -> Any:
         """A recording is ready as it is."""
         return prompt
 

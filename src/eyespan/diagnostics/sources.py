@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from eyespan._core import Memory, ProposeRules, RowMap, TokenSet
 from eyespan.diagnostics.recorded import Recorded, Recording, Rows
-from eyespan.drafters.recap import PRIORS, RecapConfig
+from eyespan.drafters._recap_config import PRIORS, RecapConfig
 from eyespan.types import ROW_SIZE, Floats, Ints
 
 ORDERS = ("U", "C", "G")
@@ -221,7 +221,7 @@ def fusion(recording: Recording, vocab_size: int) -> Fused:
 def count_weights(found: Fused, maps: Maps, prefix: Ints, config: RecapConfig) -> None:
     """Add the fusion weights of every look-up that a candidate tree takes (table 17)."""
     tokens, parents, _, _ = maps.memory.propose(
-        prefix[-3:], config.rules(), config.budget, maps.media, maps.eos
+        prefix[-3:], config.rules(), config.nodes, maps.media, maps.eos
     )
     contexts = _contexts(prefix, tokens, parents, maps, config.depth)
     confidence = np.full((len(contexts), 3), np.nan)

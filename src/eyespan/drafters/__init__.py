@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eyespan.drafters.base import Drafter
 from eyespan.errors import unknown_name
+
+if TYPE_CHECKING:
+    from eyespan.target.base import Target
 
 DRAFTERS: dict[str, str] = {
     "draft_model": "eyespan.drafters.draft_model:DraftModel",
@@ -34,17 +37,25 @@ TRAINED = ("dream", "eagle3", "fovea", "msd", "vispec")
 """Names that need a checkpoint."""
 
 
-def with_shipped_weights(name: str, target: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a drafter, with the weights that come along where none are named.
+def with_shipped_weights(name: str, target: Target, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a drafter, with the weights that come along where none are named and these were
+    trained for this very target, however it was loaded.
 
     Args:
         name: of the drafter.
-        target: name of the model; only "demo" has a drafter (FOVEA) in this package.
+        target: that it will draft for.
         options: as given.
     """
-    parts = (options.get("first", "recap"), options.get("second", "fovea"))
-    reads = name == "fovea" or (name == "hybrid" and "fovea" in parts)
-    return {"checkpoint": "demo", **options} if reads and target == "demo" else options
+    parts = {name}
+    if name == "hybrid":
+        parts |= {str(options.get("first", "recap")), str(options.get("second", "fovea"))}
+    heads = parts.intersection(TRAINED)
+    if "checkpoint" in options or not heads:
+        return options
+    from eyespan.drafters._checkpoint import DEMO, comes_along
+
+    fits = all(comes_along(head, target) for head in heads)
+    return {"checkpoint": DEMO, **options} if fits else options
 
 
 def make_drafter(name: str, *, vocab_size: int, **options: Any) -> Drafter:

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eyespan.drafters._head import Block, Condition, DraftHead, HeadConfig, Hidden, rotary
+from eyespan.drafters._blocks import Block, rotary
+from eyespan.drafters._head import Condition, DraftHead, Hidden
+from eyespan.drafters._head_config import HeadConfig
 
 
 class EagleLayer(DraftHead):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from eyespan.drafters._attention import CachedAttention, KeyValues
 from eyespan.drafters._head import Condition, DraftHead
+from eyespan.drafters._pacing import Growing
 from eyespan.types import DraftTree, Floats, Ints
 
 
@@ -51,8 +52,16 @@ class Candidates(NamedTuple):
     scores: Floats
 
 
-def grow(head: DraftHead, cache: KeyValues, roots: Roots, *, width: int, depth: int) -> Candidates:
-    """Score the nodes of all levels.
+def grow(
+    head: DraftHead,
+    cache: KeyValues,
+    roots: Roots,
+    *,
+    width: int,
+    depth: int,
+    growing: Growing | None = None,
+) -> Candidates:
+    """Score the nodes of all levels, or of those that pay.
 
     Args:
         head: attached to the target.
@@ -60,17 +69,16 @@ def grow(head: DraftHead, cache: KeyValues, roots: Roots, *, width: int, depth: 
         roots: see there.
         width: candidates of a node, and nodes expanded at a level.
         depth: longest path.
+        growing: tells after each level whether the next one pays; None: all do.
     """
-    batch, start = roots.last.shape[0], cache.length
+    batch = roots.last.shape[0]
     cache.reserve(width * (depth - 1))
     names = head.token_ids()
     forbidden = roots.forbidden if names is None else roots.forbidden[:, names]
     width = min(width, forbidden.shape[1])
     last, scores = roots.last, roots.last.new_zeros(batch, 1, dtype=torch.float32)
     nodes = torch.full((batch, 1), -1, device=last.device)  # who the parents of a level are
-    sees = torch.ones(batch, 1, start, dtype=torch.bool, device=last.device)
-    if cache.visible is not None:
-        sees = sees & cache.visible[:, None, :]
+    sees = context_of(cache, roots)
     levels: list[tuple[Tensor, Tensor, Tensor]] = []
     count = 0
     for level in range(depth):
@@ -82,24 +90,63 @@ def grow(head: DraftHead, cache: KeyValues, roots: Roots, *, width: int, depth: 
         tokens = (ids if names is None else names[ids]).flatten(1)
         parents = nodes.repeat_interleave(width, 1)
         levels.append((tokens, parents, paths))
+        if growing is not None:
+            growing.scored(paths)
         if level + 1 == depth:
             break
         goes_on = paths.masked_fill(roots.ends.gather(1, tokens), -torch.inf)
         scores, chosen = goes_on.topk(min(width, paths.shape[1]), dim=-1)
+        if growing is not None and not growing.goes_on(scores):
+            break
         nodes = count + chosen
         count += paths.shape[1]
         parent = chosen // width  # row of the parent in `last`, and among the last level's columns
-        features = head.feedback(last.gather(1, parent[..., None].expand(-1, -1, last.shape[-1])))
-        x = head.inputs(head.embed(tokens.gather(1, chosen)), features, roots.condition)
-        sees = sees.gather(1, parent[..., None].expand(-1, -1, sees.shape[-1]))
-        own = torch.eye(chosen.shape[1], dtype=torch.bool, device=last.device)
-        sees = torch.cat([sees, own.expand(batch, -1, -1)], dim=-1)
-        attend = CachedAttention(cache, sees.shape[-1] - own.shape[0], sees[:, None])
-        positions = (roots.positions + level + 1)[:, None].expand(-1, chosen.shape[1])
-        last = head.stack(x, positions, attend).last
+        last, sees = deeper(head, cache, roots, last, sees, tokens.gather(1, chosen), parent, level)
     tokens, parents, paths = (torch.cat(parts, dim=1) for parts in zip(*levels, strict=True))
     whole = torch.stack([tokens.int(), parents.int(), paths.view(torch.int32)]).cpu().numpy()
     return Candidates(whole[0], whole[1], whole[2].view(np.float32))
+
+
+def context_of(cache: KeyValues, roots: Roots) -> Tensor:
+    """[B, 1, columns] bool, what the roots see of the cache."""
+    shape = (roots.last.shape[0], 1, cache.length)
+    sees = torch.ones(shape, dtype=torch.bool, device=roots.last.device)
+    return sees if cache.visible is None else sees & cache.visible[:, None, :]
+
+
+def deeper(
+    head: DraftHead,
+    cache: KeyValues,
+    roots: Roots,
+    last: Tensor,
+    sees: Tensor,
+    tokens: Tensor,
+    parent: Tensor,
+    level: int,
+) -> tuple[Tensor, Tensor]:
+    """Run the nodes of one level.
+
+    Args:
+        head: see `grow`.
+        cache: see `grow`.
+        roots: see `grow`.
+        last: [B, m, D] the head's output at the level above.
+        sees: [B, m, columns] what that level saw.
+        tokens: [B, k] of the new level.
+        parent: [B, k] place of each node's parent in the level above.
+        level: 0 for children of the roots.
+
+    Returns:
+        The head's output there [B, k, D], and what the new level sees.
+    """
+    features = head.feedback(last.gather(1, parent[..., None].expand(-1, -1, last.shape[-1])))
+    x = head.inputs(head.embed(tokens), features, roots.condition)
+    sees = sees.gather(1, parent[..., None].expand(-1, -1, sees.shape[-1]))
+    own = torch.eye(tokens.shape[1], dtype=torch.bool, device=last.device)
+    sees = torch.cat([sees, own.expand(len(sees), -1, -1)], dim=-1)
+    attend = CachedAttention(cache, sees.shape[-1] - own.shape[0], sees[:, None])
+    positions = (roots.positions + level + 1)[:, None].expand(-1, tokens.shape[1])
+    return head.stack(x, positions, attend).last, sees
 
 
 def best_trees(found: Candidates, sizes: Sequence[int]) -> list[DraftTree]:

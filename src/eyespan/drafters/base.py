@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+from eyespan.budget import Pace
 from eyespan.memory import Memory
 from eyespan.types import DraftTree, Ints, Needs, Prefill, Request, Step, TargetOut
 
 if TYPE_CHECKING:
+    from eyespan.drafters._drawing import Drawing
     from eyespan.target.base import Target
 
 
@@ -33,11 +35,20 @@ class Session(Protocol):
 
 
 class Ask(NamedTuple):
-    """One sequence's question to a drafter."""
+    """One sequence's question to a drafter.
+
+    Attributes:
+        session: of the request.
+        prefix: [P] its text, the last token is the root.
+        budget: most nodes.
+        pace: what nodes are worth and cost, for a drafter that can stop before a tree is whole;
+            None asks for the method's whole tree.
+    """
 
     session: Session
     prefix: Ints
     budget: int
+    pace: Pace | None = None
 
 
 class Drafter(Protocol):
@@ -110,6 +121,33 @@ class Gate(Protocol):
     def passes(self, out: TargetOut) -> bool:
         """Whether the guesses of this pass count; if not, the step is a plain one. Losing right
         guesses costs time and, like everything a drafter does, never changes a word.
+        """
+        ...
+
+
+@runtime_checkable
+class Weighted(Protocol):
+    """A drafter that brings weights of its own."""
+
+    def parameters(self) -> int:
+        """How many numbers they are; the target's tables that it shares are not counted."""
+        ...
+
+
+def parameters_of(drafter: Drafter) -> int:
+    """Weights that a drafter adds to a server, in numbers."""
+    return drafter.parameters() if isinstance(drafter, Weighted) else 0
+
+
+@runtime_checkable
+class Draws(Protocol):
+    """A drafter that can draw its guesses from distributions it knows, for verification by
+    rejection.
+    """
+
+    def draw_many(self, asks: Sequence[Ask], drawings: Sequence[Drawing]) -> list[DraftTree]:
+        """Drafts whose guesses were drawn as `_drawing.py` says, with their `probs`. Asked twice
+        with the same drawings, it answers the same.
         """
         ...
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eyespan.config import check_whole, config_of, refuse
+from eyespan.drafters._drawing import Drawing, Sketch
 from eyespan.drafters.base import Ask, Session
 from eyespan.errors import ConfigError, UnsupportedTarget
 from eyespan.types import (
@@ -117,6 +118,14 @@ class DraftModel:
         check_same_words(target, draft)
         self._model = draft
 
+    def parameters(self) -> int:
+        """Weights of the draft model."""
+        import torch
+
+        module = getattr(self.model, "model", None)
+        held = module.parameters() if isinstance(module, torch.nn.Module) else ()
+        return sum(one.numel() for one in held)
+
     def begin(self, request: Request, prefill: Prefill) -> Session:
         """Open a session: the draft model reads the prompt's text."""
         return DraftModelSession(self, request)
@@ -124,6 +133,14 @@ class DraftModel:
     def propose_many(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """Each session's own draft, one after the other."""
         return [ask.session.propose(ask.prefix, ask.budget) for ask in asks]
+
+    def draw_many(self, asks: Sequence[Ask], drawings: Sequence[Drawing]) -> list[DraftTree]:
+        """Each session's own draft, drawn from what the draft model says."""
+        sessions: list[DraftModelSession] = [ask.session for ask in asks]  # type: ignore[misc]
+        return [
+            session.draw(ask.prefix, ask.budget, drawing)
+            for session, ask, drawing in zip(sessions, asks, drawings, strict=True)
+        ]
 
     def config_dict(self) -> dict[str, object]:
         """Every field of the config; the model by its name."""
@@ -220,7 +237,7 @@ class DraftModelSession:
         self._media, self._eos = request.media_ids, request.eos_ids
         self._read = len(request.prompt_ids)
         self._pack = _Pack()
-        self._made: tuple[int, int, DraftTree] | None = None  # prefix length, budget, its draft
+        self._made: tuple[tuple[object, ...], DraftTree] | None = None  # what was asked, its draft
         self._state: SequenceState | None = None
         text = request.prompt_ids[self._is_text(request.prompt_ids)]
         if 0 < len(text) < self._draft.info.max_context:
@@ -229,15 +246,23 @@ class DraftModelSession:
 
     def propose(self, prefix: Ints, budget: int) -> DraftTree:
         """Let the draft model write. Asked twice, it answers from what it wrote."""
-        state, root = self._state, int(prefix[-1])
+        return self.draw(prefix, budget, None)
+
+    def draw(self, prefix: Ints, budget: int, drawing: Drawing | None) -> DraftTree:
+        """The same; with a drawing, guesses are drawn and not the likeliest ones."""
+        state, root, asked = self._state, int(prefix[-1]), (len(prefix), budget, drawing)
         if state is None or budget < 1 or root in self._media:
             return DraftTree.empty()
-        if self._made is None or self._made[:2] != (len(prefix), budget):
+        if self._made is None or self._made[0] != asked:
             self._draft.drop(state)
             news = self._catch_up(state, prefix)
-            draft = self._write(state, news, budget) if len(news) else DraftTree.empty()
-            self._made = (len(prefix), budget, draft)
-        return self._made[2]
+            draft = DraftTree.empty()
+            if len(news) and drawing is None:
+                draft = self._write(state, news, budget)
+            elif len(news) and drawing is not None:
+                draft = self._sketch(state, news, budget, drawing, len(prefix))
+            self._made = (asked, draft)
+        return self._made[1]
 
     def observe(self, step: Step) -> None:
         """Keep what became text of the last pack, forget the rest."""
@@ -298,6 +323,40 @@ class DraftModelSession:
             np.array([node.above for node in tree], np.int32),
             np.array([node.score for node in tree], np.float32),
         )
+
+    def _sketch(
+        self, state: SequenceState, news: Ints, budget: int, drawing: Drawing, at: int
+    ) -> DraftTree:
+        """Draw a draft level by level, running the draft model once each."""
+        config = self._drafter.config
+        room = self._draft.info.max_context - state.length - len(news) + 1
+        depth = min(drawing.depth, config.depth, room)
+        budget = min(budget, self._drafter.fixed_budget)
+        sketch = Sketch(drawing._replace(depth=depth), at, budget, config.width, self._eos)
+        self._pack = pack = _Pack(news.tolist())
+        places = [pack.given - 1]  # in the pack, of the layer's nodes
+        out = self._draft.forward([state], [pack.tree()], Needs())[0]
+        while sketch.going:
+            new = sketch.draw(self._words(out.logits[-len(places) :]))
+            if not sketch.going:
+                break
+            first = len(pack)
+            for token, place in new:
+                pack.add(token, places[place])
+            places = [*range(first, len(pack))]
+            out = self._draft.grow(state, pack.tree(), Needs())
+        return sketch.tree()
+
+    def _words(self, logits: Any) -> npt.NDArray[np.float64]:
+        """[n, V] logits over the target's ids, with nothing left for media."""
+        import torch
+
+        size = self._drafter.vocab_size
+        known: npt.NDArray[np.float64] = torch.as_tensor(logits)[:, :size].double().cpu().numpy()
+        lacks = size - known.shape[1]
+        words = np.pad(known, ((0, 0), (0, lacks)), constant_values=-np.inf)
+        words[:, [media for media in self._media if media < size]] = -np.inf
+        return words
 
     def _next(
         self, out: TargetOut, rows: int, layer: list[_Node], at: list[int], first: int

@@ -15,22 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from eyespan.drafters._head import (
+from eyespan.drafters._blocks import (
     Attend,
     Block,
-    Condition,
-    DraftHead,
     FeedForward,
-    HeadConfig,
-    Hidden,
     RmsNorm,
-    TrainState,
-    count_parameters,
     join_heads,
-    need,
     rotary,
     split_heads,
 )
+from eyespan.drafters._head import Condition, DraftHead, Hidden, TrainState
+from eyespan.drafters._head_config import HeadConfig, need
 from eyespan.drafters._trained import Trained
 from eyespan.drafters._unroll import Score, unroll
 from eyespan.errors import InputError
@@ -182,11 +177,6 @@ class DreamHead(DraftHead):
         if "mid" in terms:
             loss = loss + config.mid_weight * terms["mid"]
         return {"loss": loss, **{k: v.detach() for k, v in terms.items()}, **score()}
-
-
-def describe(config: DreamConfig) -> dict[str, int]:
-    """Trainable parameters of each part, and "total"; allocates nothing."""
-    return count_parameters(DreamHead, config)
 
 
 class Dream(Trained[DreamConfig, DreamHead]):

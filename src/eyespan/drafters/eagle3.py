@@ -15,19 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from eyespan.drafters._head import (
-    Condition,
-    DraftHead,
-    FeedForward,
-    HeadConfig,
-    Hidden,
-    RmsNorm,
-    SelfAttention,
-    TrainState,
-    count_parameters,
-    need,
-    rotary,
-)
+from eyespan.drafters._blocks import FeedForward, RmsNorm, SelfAttention, rotary
+from eyespan.drafters._head import Condition, DraftHead, Hidden, TrainState
+from eyespan.drafters._head_config import HeadConfig, need
 from eyespan.drafters._trained import Trained
 from eyespan.drafters._unroll import Drafted, Score, unroll
 from eyespan.train import losses
@@ -177,11 +167,6 @@ class Eagle3Head(DraftHead):
         places = places.clamp(max=len(self.names) - 1)
         kept = self.names[places] == teacher.ids
         return Teacher(places, teacher.logits, teacher.log_sum_exp), kept
-
-
-def describe(config: Eagle3Config) -> dict[str, int]:
-    """Trainable parameters of each part, and "total"; allocates nothing."""
-    return count_parameters(Eagle3Head, config)
 
 
 class Eagle3(Trained[Eagle3Config, Eagle3Head]):

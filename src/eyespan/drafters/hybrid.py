@@ -19,7 +19,7 @@ import numpy as np
 from eyespan.budget import Calibration, Guess, keep_nodes
 from eyespan.config import check_whole, refuse
 from eyespan.drafters import DRAFTERS, TRAINED, make_drafter
-from eyespan.drafters.base import Ask, Bound, Drafter, Gate, Remembers, Session
+from eyespan.drafters.base import Ask, Bound, Drafter, Gate, Remembers, Session, parameters_of
 from eyespan.errors import unknown_name
 from eyespan.memory import Memory, check_memory
 from eyespan.scopes import Scopes
@@ -37,8 +37,8 @@ class HybridConfig:
 
     Attributes:
         first, second: names of the parts.
-        nodes: of the merged tree with `budget="fixed"`, and of a trained part's own; RECAP's
-            number, for fair comparisons.
+        nodes: of the merged tree with `budget="fixed"`, and of each part's own where it has such an
+            option; RECAP's number, for fair comparisons.
         max_scopes: most memory scopes kept, here and by the parts; the least recently used is
             forgotten.
     """
@@ -106,6 +106,10 @@ class Hybrid:
             if isinstance(part, Bound):
                 part.bind(target)
 
+    def parameters(self) -> int:
+        """Weights of both parts."""
+        return sum(map(parameters_of, self.parts))
+
     def begin(self, request: Request, prefill: Prefill) -> Session:
         """Open a session of each part."""
         inner = [part.begin(request, prefill) for part in self.parts]
@@ -117,7 +121,11 @@ class Hybrid:
         drafts = [
             part.propose_many(
                 [
-                    ask._replace(session=session.inner[at], budget=part.fixed_budget)
+                    ask._replace(
+                        session=session.inner[at],
+                        budget=part.fixed_budget,
+                        pace=ask.pace and ask.pace._replace(beliefs=session.beliefs.parts[at]),
+                    )
                     for ask, session in zip(asks, sessions, strict=True)
                 ]
             )
@@ -210,7 +218,7 @@ class HybridSession:
     """One request: a session of each part, and guesses whose outcome is still open."""
 
     def __init__(self, drafter: Hybrid, inner: Sequence[Session], beliefs: Beliefs) -> None:
-        self._drafter, self._beliefs = drafter, beliefs
+        self._drafter, self.beliefs = drafter, beliefs
         self.inner = inner
         self._open: dict[int, _Round] = {}
 
@@ -225,12 +233,12 @@ class HybridSession:
         at = len(ask.prefix)
         first, second = (
             belief.guess(draft, at)
-            for belief, draft in zip(self._beliefs.parts, drafts, strict=True)
+            for belief, draft in zip(self.beliefs.parts, drafts, strict=True)
         )
         whole = _union(first, second, tuple(part.name for part in self._drafter.parts))
         if len(whole) == 0:
             return whole
-        guess = self._beliefs.whole.guess(whole, at)
+        guess = self.beliefs.whole.guess(whole, at)
         self._open[at] = _Round((first, second), guess)
         # Stable: no node is likelier than its parent, and parents stand before their children.
         best = np.argsort(-guess.chances, kind="stable")[: ask.budget]
@@ -246,8 +254,8 @@ class HybridSession:
             if len(passed) < int(guessed.merged.depths.max()) and step.verdict.cut is None:
                 continue
             del self._open[at]
-            self._beliefs.whole.learn(guessed.merged, passed)
-            for belief, guess in zip(self._beliefs.parts, guessed.parts, strict=True):
+            self.beliefs.whole.learn(guessed.merged, passed)
+            for belief, guess in zip(self.beliefs.parts, guessed.parts, strict=True):
                 if len(guess.draft):
                     belief.learn(guess, passed)
 

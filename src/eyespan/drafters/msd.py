@@ -15,15 +15,8 @@ import torch
 from torch import Tensor
 
 from eyespan.drafters._eagle_layer import EagleLayer
-from eyespan.drafters._head import (
-    Condition,
-    DraftHead,
-    HeadConfig,
-    PromptPairs,
-    TrainState,
-    count_parameters,
-    need,
-)
+from eyespan.drafters._head import Condition, DraftHead, PromptPairs, TrainState
+from eyespan.drafters._head_config import HeadConfig, need
 from eyespan.drafters._trained import Trained
 from eyespan.drafters._unroll import Score, unroll
 from eyespan.train import losses
@@ -105,11 +98,6 @@ class MsdHead(EagleLayer):
         """0 in the first part of training, then a straight line to 1."""
         text = self.config.text_share
         return max(0.0, min(1.0, (progress - text) / (1 - text)))
-
-
-def describe(config: MsdConfig) -> dict[str, int]:
-    """Trainable parameters of each part, and "total"; allocates nothing."""
-    return count_parameters(MsdHead, config)
 
 
 class Msd(Trained[MsdConfig, MsdHead]):

@@ -24,7 +24,7 @@ from eyespan import _core
 from eyespan.config import check_choice, check_whole, config_of, refuse
 from eyespan.corpus import read_corpus
 from eyespan.drafters import make_drafter
-from eyespan.drafters.base import Ask, Bound, Gate, Remembers, Session
+from eyespan.drafters.base import Ask, Bound, Gate, Remembers, Session, parameters_of
 from eyespan.memory import Memory
 from eyespan.target.base import Target
 from eyespan.types import MAX_PACK, DraftTree, Ints, Prefill, Request, Step
@@ -124,6 +124,10 @@ class Sam:
         """Hand the target on to a fallback that has to know it."""
         if isinstance(self.fallback, Bound):
             self.fallback.bind(target)
+
+    def parameters(self) -> int:
+        """Weights of the fallback; chains have none."""
+        return parameters_of(self.fallback)
 
     def begin(self, request: Request, prefill: Prefill) -> Session:
         """Open a session and index the prompt."""

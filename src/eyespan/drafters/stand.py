@@ -47,7 +47,7 @@ class StandConfig:
     Attributes:
         row_size: predictions kept at a position.
         longest: tokens of the longest n-gram, at most 4.
-        budget: nodes of a tree.
+        nodes: of a tree.
         depth: longest path.
         prompt_rows: which prompt positions are remembered too: "none", the "first" occurrence of
             every token, or "all" (then the target computes its predictions for the whole prompt).
@@ -58,7 +58,7 @@ class StandConfig:
 
     row_size: int = 4
     longest: int = 4
-    budget: int = 63
+    nodes: int = 63
     depth: int = 10
     prompt_rows: PromptRows = "first"
     persist: Persist = "stream"
@@ -79,7 +79,7 @@ class StandConfig:
 _RANGES = {
     "row_size": (1, ROW_SIZE),
     "longest": (1, 4),
-    "budget": (1, MAX_PACK - 1),
+    "nodes": (1, MAX_PACK - 1),
     "depth": (1, 21),
     "max_rows": (1, 1 << 24),
     "max_scopes": (1, 1 << 16),
@@ -106,7 +106,7 @@ class Stand:
         config = self.config = config_of(self.name, StandConfig, options)
         self.vocab_size = vocab_size
         self.needs = Needs(rows=True, prompt_rows=config.prompt_rows)
-        self.fixed_budget = config.budget
+        self.fixed_budget = config.nodes
         self.rules = _core.ProposeRules(
             fusion=_core.Fusion.backoff, eta=[1.0], width=config.row_size, depth=config.depth
         )
@@ -195,7 +195,7 @@ class StandSession:
         if budget < 1:
             return DraftTree.empty()
         tokens, parents, scores, _ = self._memory.propose(
-            prefix[-4:], self._rules, min(budget, self._config.budget), self._media, self._eos
+            prefix[-4:], self._rules, min(budget, self._config.nodes), self._media, self._eos
         )
         return DraftTree(tokens, parents, scores)
 

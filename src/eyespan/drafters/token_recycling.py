@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from eyespan import _core
 from eyespan.config import check_whole, config_of
 from eyespan.drafters.base import Ask, Session
 from eyespan.memory import Memory, check_memory, ids_of
-from eyespan.types import ROW_SIZE, DraftTree, Floats, Ints, Needs, Prefill, Request, Step
+from eyespan.types import ROW_SIZE, DraftTree, Ints, Needs, Prefill, Request, Step
 
 _TREE = """
 0 1 2 3 4 5 6 7
@@ -35,39 +35,9 @@ _TREE = """
 000000 000001 000100
 """
 PATHS = tuple(_TREE.split())
-"""The tree: a node is the path of ranks that leads to it. A parent stands before its children."""
-
-
-class Shape(NamedTuple):
-    """The tree as arrays over its 80 nodes, breadth first."""
-
-    parents: Ints
-    """[80] index of the parent, -1 for the root's children."""
-    ranks: Ints
-    """[80] which entry of the parent's row stands here."""
-    depths: Ints
-    """[80] 1 to 6."""
-    chances: Floats
-    """[80] what a node is worth before anything is known: every rank takes half of what the better
-    ones left, so a path of ranks r1, r2, ... has 2^-(r1 + 1 + r2 + 1 + ...)."""
-
-
-def shape_of(paths: Sequence[str]) -> Shape:
-    """The arrays of a tree of rank paths, which must be in breadth-first order."""
-    place = {path: at for at, path in enumerate(paths)}
-    digits = [[int(digit) for digit in path] for path in paths]
-    return Shape(
-        parents=np.array([place[path[:-1]] if path[:-1] else -1 for path in paths], np.int32),
-        ranks=np.array([path[-1] for path in digits], np.int32),
-        depths=np.array([len(path) for path in digits], np.int32),
-        chances=np.array([2.0 ** -(sum(path) + len(path)) for path in digits], np.float32),
-    )
-
-
-SHAPE = shape_of(PATHS)
+"""The tree: a node is the path of ranks that leads to it. A parent stands before its children. The
+core holds the same tree as child counts."""
 _MEMORY = "rows of token_recycling"
-LAYERS = [np.flatnonzero(SHAPE.depths == depth) for depth in range(1, 7)]
-"""Nodes of each depth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +95,7 @@ class TokenRecycling:
         return self._scopes[scope]
 
     def propose_many(self, asks: Sequence[Ask]) -> list[DraftTree]:
-        """Each session's own tree: six gathers."""
+        """Each session's own tree."""
         return [ask.session.propose(ask.prefix, ask.budget) for ask in asks]
 
     def config_dict(self) -> dict[str, object]:
@@ -171,37 +141,18 @@ class TokenRecyclingSession:
     """One request's view of its scope's matrix."""
 
     def __init__(self, matrix: Ints, request: Request) -> None:
-        self._matrix = matrix
-        self._is_text = np.ones(len(matrix) + 1, bool)  # the last entry stands for -1, no id
-        self._is_text[[-1, *(token for token in request.media_ids if token < len(matrix))]] = False
+        self._matrix, self._media = matrix, request.media_ids
+        self._no_text = _core.TokenSet(len(matrix), sorted(request.media_ids))
 
     def propose(self, prefix: Ints, budget: int) -> DraftTree:
         """Fill the tree layer by layer: the child of rank r is the r-th of its parent's row.
 
-        A media id is left out, with what would hang below it. A node that repeats a sibling, and
-        one read from a row that was never written, can hardly come true: its score is 0.
+        A media id is left out, with what would hang below it. Before anything is known a rank takes
+        half of what the better ones left, so that a path of ranks r1, r2, ... is worth
+        2^-(r1 + 1 + r2 + 1 + ...); a node that repeats a sibling, and one read from a row that was
+        never written, can hardly come true: its score is 0.
         """
-        root = int(prefix[-1])
-        size = min(budget, len(PATHS))
-        if size < 1 or not self._is_text[root]:
-            return DraftTree.empty()
-        tokens = np.zeros(size + 1, np.int32)  # the extra entry is the root, read at -1
-        tokens[-1] = root
-        parents, layers = SHAPE.parents[:size], [layer[layer < size] for layer in LAYERS]
-        for layer in layers:
-            tokens[layer] = self._matrix[tokens[parents[layer]], SHAPE.ranks[layer]]
-        kept = np.append(self._is_text[tokens[:-1]], True)
-        fresh = np.append(_fresh(self._matrix[tokens[parents]], SHAPE.ranks[:size]), True)
-        for layer in layers[1:]:
-            kept[layer] &= kept[parents[layer]]
-            fresh[layer] &= fresh[parents[layer]]
-        nodes = np.flatnonzero(kept[:-1])
-        place = np.append(np.cumsum(kept[:-1], dtype=np.int32) - 1, np.int32(-1))
-        return DraftTree(
-            tokens[nodes],
-            place[parents[nodes]],
-            np.where(fresh[nodes], SHAPE.chances[nodes], np.float32(0)),
-        )
+        return DraftTree(*_core.recycled_tree(self._matrix, int(prefix[-1]), self._no_text, budget))
 
     def observe(self, step: Step) -> None:
         """Every node of the pass writes the row of its own token, the root included."""
@@ -209,16 +160,5 @@ class TokenRecyclingSession:
         order = [*range(len(tree)), 0, *path]
         writers = dict(zip(tree.tokens[order].tolist(), order, strict=True))  # the last one stays
         for token, node in writers.items():
-            if self._is_text[token]:
+            if token not in self._media:
                 self._matrix[token] = step.out.row_ids[node]
-
-
-def _fresh(rows: Ints, ranks: Ints) -> npt.NDArray[np.bool_]:
-    """[n] whether a row [n, 8] was ever written and its entry of that rank stands at no better one.
-
-    Rows are made of different ids, but for the zeros that they begin with.
-    """
-    entries = rows[np.arange(len(rows)), ranks][:, None]
-    repeated = ((rows == entries) & (np.arange(rows.shape[1]) < ranks[:, None])).any(axis=1)
-    found: npt.NDArray[np.bool_] = (rows[:, 0] != rows[:, 1]) & ~repeated
-    return found

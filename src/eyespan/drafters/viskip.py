@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from eyespan.config import check_choice, refuse
 from eyespan.drafters import DRAFTERS, make_drafter
-from eyespan.drafters.base import Ask, Bound, Remembers, Session
+from eyespan.drafters.base import Ask, Bound, Remembers, Session, parameters_of
 from eyespan.errors import unknown_name
 from eyespan.memory import Memory
 from eyespan.target.base import Target
@@ -86,6 +86,10 @@ class ViSkip:
         """Hand the target on to a drafter that has to know it."""
         if isinstance(self.inner, Bound):
             self.inner.bind(target)
+
+    def parameters(self) -> int:
+        """Weights of the wrapped drafter."""
+        return parameters_of(self.inner)
 
     def begin(self, request: Request, prefill: Prefill) -> Session:
         """Open a session around the wrapped drafter's."""

@@ -16,15 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from eyespan.drafters._eagle_layer import EagleLayer
-from eyespan.drafters._head import (
-    Condition,
-    DraftHead,
-    HeadConfig,
-    PromptPairs,
-    TrainState,
-    count_parameters,
-    need,
-)
+from eyespan.drafters._head import Condition, DraftHead, PromptPairs, TrainState
+from eyespan.drafters._head_config import HeadConfig, need
 from eyespan.drafters._trained import Trained
 from eyespan.drafters._unroll import Score, unroll
 from eyespan.train import losses
@@ -165,11 +158,6 @@ def _runs(flags: list[bool]) -> list[tuple[int, int]]:
             runs.append((at, at + size))
         at += size
     return runs
-
-
-def describe(config: VispecConfig) -> dict[str, int]:
-    """Trainable parameters of each part, and "total"; allocates nothing."""
-    return count_parameters(VispecHead, config)
 
 
 class Vispec(Trained[VispecConfig, VispecHead]):

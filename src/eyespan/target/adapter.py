@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from eyespan.errors import InputError
 from eyespan.target import cache as caches
 from eyespan.target import replay, states
 from eyespan.target.attention import (
@@ -36,6 +37,7 @@ from eyespan.target.probe import check_needs
 from eyespan.target.rows import top_rows
 from eyespan.target.states import StateTree
 from eyespan.target.tree_forward import call_model, forward_tree, step_inputs
+from eyespan.target.video import Clip, Film, Video, open_videos
 from eyespan.target.weights import TargetWeights, weights_of
 from eyespan.types import Floats, Ints, Needs, PackedTree, Prefill, TargetOut, empty_ints
 
@@ -115,6 +117,22 @@ class HuggingFaceTarget:
         """What the decoder's layers remember: "all tokens", "windows", "states" and the like."""
         return self._capabilities.remembers
 
+    @property
+    def takes_static(self) -> bool:
+        """Whether a prompt may bring a static cache: one that forgets nothing and holds only keys
+        and values of its tokens.
+        """
+        return self.remembers == "all tokens"
+
+    @property
+    def video_trouble(self) -> str | None:
+        """Why files and frames cannot be videos of a prompt; None where they can."""
+        try:
+            self._prompts.sampler  # noqa: B018 - says why there is none
+        except InputError as reason:
+            return reason.found
+        return None
+
     def check_text(self, text: str) -> None:
         """Refuse a user's text that no picture can make right: see `prepare`.
 
@@ -133,18 +151,34 @@ class HuggingFaceTarget:
         """Name of the model input that says of each token whether it is text (0), or None."""
         return self.family.token_kinds
 
-    def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
-        """Turn text or a chat and its pictures into model inputs.
+    def open_videos(self, videos: Sequence[Film | Video | Clip]) -> list[Clip]:
+        """Open and sample videos as the model's processor does.
+
+        Raises:
+            InputError: the model takes none, or one of them cannot be used.
+        """
+        none = isinstance(videos, Sequence) and not videos
+        return [] if none else open_videos(videos, self._prompts.sampler)
+
+    def prepare(
+        self,
+        prompt: str | Sequence[Message],
+        images: Sequence[Picture] = (),
+        videos: Sequence[Film | Video | Clip] = (),
+    ) -> Prompt:
+        """Turn text or a chat and its pictures and videos into model inputs.
 
         Args:
             prompt: one user text, or chat messages (see `Message`).
             images: paths, file contents or opened pictures, in the order of their places in the
                 prompt; for a plain text they come before it.
+            videos: see `video.py`; in the order of their places, for a plain text behind the
+                pictures.
 
         Raises:
             InputError: nothing to say, a spelled-out placeholder, or pictures that cannot be used.
         """
-        return self._prompts.prepare(prompt, open_pictures(images))
+        return self._prompts.prepare(prompt, open_pictures(images), self.open_videos(videos))
 
     def prompt_from_ids(self, input_ids: Any, **media: Any) -> Prompt:
         """A prompt from ids [L] or [1, L] and the processor's own tensors."""
@@ -198,7 +232,7 @@ class HuggingFaceTarget:
             pictures,
             picture_ids=self._picture_ids,
             picture_layers=self._capabilities.picture_layers,
-            cuts=self._encoder.cuts,
+            cuts=self._encoder.cuts and not self._encoder.mixes(prompt.media),
             two_way=self.family.two_way,
             weights=self._encoder.weights(),
         )

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from eyespan.target.batch import Row
     from eyespan.target.features import FeatureMemory
     from eyespan.target.images import Picture
+    from eyespan.target.video import Clip, Film, Video
     from eyespan.target.weights import TargetWeights
 
 Message: TypeAlias = Mapping[str, Any]
 """One chat turn: {"role": ..., "content": text or a list of parts}; a part is {"type": "text",
-"text": ...} or {"type": "image"}, the latter standing for the next picture of the request."""
+"text": ...}, {"type": "image"} or {"type": "video"}, standing for the next of the request."""
 
 Drafts: TypeAlias = Literal["trees", "chains"]
 """What a model can verify in one forward."""
@@ -212,8 +213,13 @@ class Target(Protocol):
     model: Any
     tokenizer: Any
 
-    def prepare(self, prompt: str | Sequence[Message], images: Sequence[Picture] = ()) -> Prompt:
-        """Turn text or a chat and its pictures into model inputs; refuses bad ones."""
+    def prepare(
+        self,
+        prompt: str | Sequence[Message],
+        images: Sequence[Picture] = (),
+        videos: Sequence[Film | Video | Clip] = (),
+    ) -> Prompt:
+        """Turn text or a chat and its media into model inputs; refuses bad ones."""
         ...
 
     def prompt_from_ids(self, input_ids: Any, **media: Any) -> Prompt:

@@ -91,12 +91,15 @@ def inspect_model(model: Any, family: Family, name: str) -> Capabilities:
     """
     config = model.config
     text = config.get_text_config(decoder=True)
+    inner = model.language_model if family.wraps else model
     _refuse_other_shapes(model, config, name)
+    if inner.config.is_encoder_decoder:  # InstructBLIP's own config does not say so
+        raise _encoder_decoder(name)
     cache = _empty_cache(config, name)
     states = states_of(model, cache, name)
     check_cache(cache, name, states)
     attends = any(type(layer) is not LinearAttentionLayer for layer in cache.layers)
-    arguments = inspect.signature(model.forward).parameters
+    arguments = inspect.signature(inner.forward).parameters
     embeddings = model.get_input_embeddings().weight
     pictures = frozenset(getattr(text, "cross_attention_layers", None) or ())
     full = all(type(layer) in (DynamicLayer, DummyLayer) for layer in cache.layers)
@@ -145,9 +148,7 @@ def check_unchanged(model: Any, found: Capabilities, name: str) -> None:
 
 def _refuse_other_shapes(model: Any, config: Any, name: str) -> None:
     if config.is_encoder_decoder:
-        raise _unsupported(
-            name, "an encoder-decoder model", "a decoder-only one", "Use stock generate()."
-        )
+        raise _encoder_decoder(name)
     if model.get_output_embeddings() is None:
         raise _unsupported(
             name,
@@ -170,6 +171,12 @@ def _refuse_other_shapes(model: Any, config: Any, name: str) -> None:
             "weights in float32, bfloat16 or float16",
             "Load the model without quantize_dynamic.",
         )
+
+
+def _encoder_decoder(name: str) -> UnsupportedTarget:
+    return _unsupported(
+        name, "an encoder-decoder model", "a decoder-only one", "Use stock generate()."
+    )
 
 
 _DYNAMIC_INT8 = ("torch.ao.nn.quantized.dynamic", "torch.ao.nn.intrinsic.quantized.dynamic")

@@ -13,16 +13,21 @@ from eyespan.target.base import Message
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_PART_TYPES = ("text", "image")
+    from eyespan.target.video import Clip
+
+_PART_TYPES = ("text", "image", "video")
 
 
-def as_messages(prompt: str | Sequence[Message], images: Sequence[Image]) -> list[dict[str, Any]]:
-    """Messages with a list of parts each, pictures in their places.
+def as_messages(
+    prompt: str | Sequence[Message], images: Sequence[Image], videos: Sequence[Clip] = ()
+) -> list[dict[str, Any]]:
+    """Messages with a list of parts each, pictures and videos in their places.
 
     Args:
-        prompt: one user text, or messages. Pictures of a plain text, or of a chat with one user
-            turn and no image part, stand before the text; otherwise image parts say where.
+        prompt: one user text, or messages. Media of a plain text, or of a chat with one user turn
+            and no media part, stand before the text, pictures first; otherwise parts say where.
         images: in the order of their places.
+        videos: in the order of theirs.
 
     Raises:
         InputError: nothing to say, an unknown part, or counts that differ.
@@ -33,21 +38,22 @@ def as_messages(prompt: str | Sequence[Message], images: Sequence[Image]) -> lis
     messages: list[dict[str, Any]] = [
         {"role": _role(turn), "content": list(_parts(turn))} for turn in turns
     ]
-    places = sum(part["type"] == "image" for part in _all_parts(messages))
-    if not places and images:
-        users = [message for message in messages if message["role"] == "user"]
-        if len(users) == 1:
-            users[0]["content"][:0] = [{"type": "image"} for _ in images]
-            places = len(images)
-    if places != len(images):
-        raise InputError(
-            f"{len(images)} image(s)",
-            found=f"{places} place(s) for them in the prompt",
-            needed="every picture needs one place and every place one picture",
-            todo='Put {"type": "image"} parts where the pictures belong, in order.',
-        )
+    given = {"image": len(images), "video": len(videos)}
+    users = [message for message in messages if message["role"] == "user"]
+    if len(users) == 1 and all(part["type"] == "text" for part in _all_parts(messages)):
+        users[0]["content"][:0] = [{"type": kind} for kind in given for _ in range(given[kind])]
+    for kind, count in given.items():
+        places = sum(part["type"] == kind for part in _all_parts(messages))
+        if places != count:
+            name = "picture" if kind == "image" else kind
+            raise InputError(
+                f"{count} {kind}(s)",
+                found=f"{places} place(s) for them in the prompt",
+                needed=f"every {name} needs one place and every place one {name}",
+                todo=f'Put {{"type": "{kind}"}} parts where the {name}s belong, in order.',
+            )
     texts = [part["text"] for part in _all_parts(messages) if part["type"] == "text"]
-    if not images and not any(text.strip() for text in texts):
+    if not any(given.values()) and not any(text.strip() for text in texts):
         raise InputError(
             "a prompt",
             found="no text and no image",
@@ -86,15 +92,21 @@ def check_text(messages: Sequence[Message], tokenizer: Any, media_ids: frozenset
 
 
 def encode(
-    messages: Sequence[Message], images: Sequence[Image], processor: Any, image_text: str | None
+    messages: Sequence[Message],
+    images: Sequence[Image],
+    videos: Sequence[Clip],
+    processor: Any,
+    marks: Mapping[str, str] | None,
 ) -> Mapping[str, Any]:
     """The processor's tensors for a checked chat.
 
     Args:
         messages: what `as_messages` returned.
         images: in the order of their places.
+        videos: in the order of theirs.
         processor: the model's processor; a tokenizer for text alone.
-        image_text: how a picture is written without a chat template; None for text alone.
+        marks: how a picture ("image") and a video ("video") are written without a chat template;
+            None for text alone.
 
     With a chat template this is stock's own path, so the prompt is stock's own. Without one, a
     single user turn becomes plain text; several turns are refused, since guessing their format
@@ -105,12 +117,13 @@ def encode(
             order of roles, a picture one pixel wide.
     """
     try:
-        return _encode(messages, images, processor, image_text)
+        return _encode(messages, images, videos, processor, marks)
     except (ValueError, TemplateError) as error:
         if isinstance(error, InputError):
             raise
+        films = f", {len(videos)} video(s)" if videos else ""
         raise InputError(
-            f"a chat of {len(messages)} message(s) and {len(images)} image(s)",
+            f"a chat of {len(messages)} message(s) and {len(images)} image(s){films}",
             found=f"the model's own processor refuses it ({error})",
             needed="roles in the order its chat template knows and ordinary pictures are needed",
             todo="Change the messages or the pictures.",
@@ -118,12 +131,17 @@ def encode(
 
 
 def _encode(
-    messages: Sequence[Message], images: Sequence[Image], processor: Any, image_text: str | None
+    messages: Sequence[Message],
+    images: Sequence[Image],
+    videos: Sequence[Clip],
+    processor: Any,
+    marks: Mapping[str, str] | None,
 ) -> Mapping[str, Any]:
+    if processor.chat_template and videos:
+        text = processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return _with_videos(text, images, videos, processor)
     if processor.chat_template:
-        filled = (
-            _with_pictures(messages, images) if image_text is not None else _as_strings(messages)
-        )
+        filled = _with_pictures(messages, images) if marks is not None else _as_strings(messages)
         encoded: Mapping[str, Any] = processor.apply_chat_template(
             filled,
             tokenize=True,
@@ -139,14 +157,48 @@ def _encode(
             needed="one is needed to write several turns as text",
             todo="Send one text, or add chat_template.jinja to the folder.",
         )
-    text = "".join(part.get("text", image_text) for part in messages[0]["content"])
-    if image_text is None:
+    said = messages[0]["content"]
+    text = "".join(part.get("text") or (marks or {}).get(part["type"], "") for part in said)
+    if marks is None:
         plain: Mapping[str, Any] = processor(text, return_tensors="pt")
         return plain
+    if videos:
+        return _with_videos(text, images, videos, processor)
     with_images: Mapping[str, Any] = processor(
         text=[text], images=list(images) or None, return_tensors="pt"
     )
     return with_images
+
+
+def _with_videos(
+    text: str, images: Sequence[Image], videos: Sequence[Clip], processor: Any
+) -> Mapping[str, Any]:
+    """What stock makes of a rendered text and frames that are sampled already."""
+    from transformers.video_utils import VideoMetadata
+
+    about = [
+        VideoMetadata(
+            total_num_frames=clip.total,
+            fps=clip.rate,
+            duration=clip.total / clip.rate if clip.rate else None,
+            height=clip.frames.shape[1],
+            width=clip.frames.shape[2],
+            frames_indices=list(clip.indices),
+        )
+        for clip in videos
+    ]
+    start = processor.tokenizer.bos_token
+    begun = {"add_special_tokens": False} if start and text.startswith(start) else {}
+    encoded: Mapping[str, Any] = processor(
+        text=[text],
+        images=list(images) or None,
+        videos=[clip.frames for clip in videos],
+        video_metadata=about,
+        do_sample_frames=False,
+        return_tensors="pt",
+        **begun,
+    )
+    return encoded
 
 
 def _with_pictures(messages: Sequence[Message], images: Sequence[Image]) -> list[dict[str, Any]]:
@@ -209,7 +261,7 @@ def _parts(message: Message) -> Iterator[dict[str, Any]]:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind not in _PART_TYPES or (kind == "text" and not isinstance(part.get("text"), str)):
             raise _bad_message(f"a part {part!r}", f"known types are {', '.join(_PART_TYPES)}")
-        yield {"type": "image"} if kind == "image" else {"type": "text", "text": part["text"]}
+        yield {"type": "text", "text": part["text"]} if kind == "text" else {"type": kind}
 
 
 def _all_parts(messages: Sequence[Message]) -> Iterator[Mapping[str, Any]]:

@@ -157,6 +157,10 @@ class Encoder:
         """Whether features can be brought for the last pictures of a prompt alone."""
         return "image" in self._towers
 
+    def mixes(self, media: Mapping[str, Any]) -> bool:
+        """Whether a prompt has both pictures and videos, whose features are cut apart nowhere."""
+        return all(media.get(pixels) is not None for pixels in _PIXELS.values())
+
     def inputs(
         self, media: Mapping[str, Any], ids: Ints, past: int, memory: FeatureMemory | None
     ) -> dict[str, Any]:
@@ -238,7 +242,7 @@ class Encoder:
 
     def _parts(self, modality: str, tensors: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The tensors of single pictures, or of all where the family cannot tell them apart."""
-        split = self._family.split if modality == "image" else None
+        split = self._family.split if modality == "image" else self._family.video_split
         pixels = tensors[_PIXELS[modality]]
         others = {name: value for name, value in tensors.items() if name != _PIXELS[modality]}
         if split is None or not all(isinstance(value, Tensor) for value in others.values()):
@@ -339,7 +343,15 @@ def _features(output: Any, count: int) -> list[Features]:
     ]
 
 
-_REBUILT = ("pooler_output", _BY_TOKEN, "last_hidden_state", "hidden_states", "attentions")
+_REBUILT = (
+    "pooler_output",
+    _BY_TOKEN,
+    "last_hidden_state",
+    "hidden_states",
+    "attentions",
+    "vision_outputs",
+    "qformer_outputs",
+)
 """Fields of a tower's output that are made anew or that no decoder reads."""
 
 

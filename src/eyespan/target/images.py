@@ -30,7 +30,7 @@ MAX_PICTURES = 128
 MAX_PIXELS_TOGETHER = 8 * MAX_PIXELS
 """Pixels of one request's pictures, each counted from its header before it is decoded."""
 
-_DAMAGES = (
+DAMAGES = (
     OSError,
     SyntaxError,
     ValueError,
@@ -87,7 +87,7 @@ def open_pictures(pictures: Sequence[Picture]) -> list[Image.Image]:
             "images",
             found=f"a single {type(pictures).__name__}",
             needed="a list of pictures is needed",
-            todo=f"Write images=[{pictures!r:.40}].",
+            todo="Put it into a list: images=[...].",
         )
     waiting = list(pictures)
     if len(waiting) > MAX_PICTURES:
@@ -99,8 +99,11 @@ def open_pictures(pictures: Sequence[Picture]) -> list[Image.Image]:
         )
     opened: list[Image.Image] = []
     left = MAX_PIXELS_TOGETHER
-    for picture in waiting:
-        opened.append(open_picture(picture, most_pixels=min(MAX_PIXELS, left)))
+    for at, picture in enumerate(waiting, 1):
+        # a path says which picture is meant; of several without one, their place does
+        named = isinstance(picture, (str, Path)) or len(waiting) == 1
+        name = None if named else f"{at} of {len(waiting)}"
+        opened.append(open_picture(picture, name, most_pixels=min(MAX_PIXELS, left)))
         left -= opened[-1].width * opened[-1].height
     return opened
 
@@ -127,6 +130,8 @@ def _read(path: Path, label: str) -> bytes:
 
 def _check_size(opened: Image.Image, label: str, most: int) -> None:
     width, height = opened.size
+    if width * height == 0:
+        raise _bad(label, f"{width} x {height} pixels", "Send a picture with something on it.")
     if width * height > most:
         raise _too_large(label, f"{width} x {height} pixels", most)
 
@@ -139,7 +144,7 @@ def _opened(data: bytes, label: str) -> Image.Image:
         raise _bad(label, "not a picture", "Save it in one of those formats.") from None
     except Image.DecompressionBombError:
         raise _too_large(label, "far more pixels", MAX_PIXELS) from None
-    except _DAMAGES as error:
+    except DAMAGES as error:
         raise _damaged(label, error) from None
 
 
@@ -149,7 +154,7 @@ def _decoded(opened: Image.Image, label: str, upright: bool) -> Image.Image:
         opened.load()
         turned = ImageOps.exif_transpose(opened) if upright else opened
         return turned.convert("RGB")
-    except _DAMAGES as error:
+    except DAMAGES as error:
         raise _damaged(label, error) from None
 
 

@@ -25,6 +25,8 @@ from eyespan.target.media import picture_ids_of
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from eyespan.target.video import Clip
+
 _READ_HERE = frozenset(
     {"attention_mask", "position_ids", "cache", "past_key_values", "use_cache", "logits_to_keep"}
 )
@@ -67,7 +69,32 @@ class PromptMaker:
             turn = {"role": "user", "content": [{"type": "text", "text": text}]}
             chat.check_text([turn], self._tokenizer, self._info.media_ids)
 
-    def prepare(self, prompt: str | Sequence[Message], images: Sequence[Image]) -> Prompt:
+    @property
+    def sampler(self) -> Any:
+        """The video processor, which says what frames of a video are used.
+
+        Raises:
+            InputError: the model takes no videos, or its processor came without that part.
+        """
+        sampler = getattr(self._processor, "video_processor", None)
+        if sampler is None or not self._family.watches:
+            watches = self._family.watches and self._processor is not self._tokenizer
+            raise InputError(
+                f"a video for '{self._info.name}'",
+                found="its video processor needs torchvision, which is not installed"
+                if watches
+                else "it takes no videos",
+                needed="a model and processor that take videos are needed (docs/families.md)",
+                todo="pip install torchvision." if watches else "Pass single frames as images.",
+            )
+        return sampler
+
+    def prepare(
+        self,
+        prompt: str | Sequence[Message],
+        images: Sequence[Image],
+        videos: Sequence[Clip] = (),
+    ) -> Prompt:
         """See `Target.prepare`."""
         if self._processor is None:
             raise InputError(
@@ -84,10 +111,27 @@ class PromptMaker:
                 needed="a vision-language model with its processor is needed for pictures",
                 todo="Load one, or drop the images.",
             )
-        messages = chat.as_messages(prompt, images)
+        most = self._family.most_images
+        if most is not None and len(images) > most:
+            raise InputError(
+                f"{len(images)} images",
+                found=f"the processor of '{self._info.name}' has places for {most}",
+                needed=f"at most {most} picture(s) in a prompt",
+                todo="Ask about them one after the other.",
+            )
+        if images and videos and self._family.one_kind:
+            raise InputError(
+                f"{len(images)} image(s) and {len(videos)} video(s)",
+                found=f"the processor of '{self._info.name}' takes one kind in a prompt",
+                needed="pictures or videos alone are needed",
+                todo="Ask about them one after the other.",
+            )
+        messages = chat.as_messages(prompt, images, videos)
         chat.check_text(messages, self._tokenizer, self._info.media_ids)
-        mark = self._family.image_text if sees else None
-        encoded = dict(chat.encode(messages, images, self._processor, mark))
+        marks = {"image": self._family.image_text, "video": self._family.video_text}
+        encoded = dict(
+            chat.encode(messages, images, videos, self._processor, marks if sees else None)
+        )
         encoded.pop("attention_mask", None)
         return self.from_ids(encoded.pop("input_ids"), encoded, images=len(images))
 
@@ -203,6 +247,13 @@ class PromptMaker:
     def _ids(self, input_ids: Any) -> Tensor:
         """[1, L] int64 on the device."""
         ids = torch.as_tensor(np.asarray(input_ids) if isinstance(input_ids, list) else input_ids)
+        if ids.numel() and (ids.is_floating_point() or ids.is_complex()):
+            raise InputError(
+                "a prompt",
+                found=f"ids of type {str(ids.dtype).removeprefix('torch.')}",
+                needed="whole numbers are needed",
+                todo="Pass what the tokenizer returned.",
+            )
         ids = ids.to(self._device, torch.int64)
         ids = ids[None] if ids.ndim == 1 else ids
         if ids.shape[0] != 1 or ids.shape[1] == 0:

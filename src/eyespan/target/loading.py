@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging as hf_logging
 
-from eyespan.errors import EyespanError, InputError, UnsupportedTarget
+from eyespan.errors import ConfigError, EyespanError, InputError, UnsupportedTarget
 from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.target.families import family_of
 from eyespan.target.processors import load_processor
@@ -64,11 +64,19 @@ def load_target(
             gives trees and single steps the very same bits.
 
     Raises:
-        InputError: a missing folder or part of it.
+        InputError: a missing folder or part of it, or no model at all.
+        ConfigError: a dtype or device that cannot be used here.
         UnsupportedTarget: a model that trees do not fit.
     """
-    if isinstance(model, torch.nn.Module):
+    if isinstance(model, torch.nn.Module) and hasattr(model, "config"):
         return HuggingFaceTarget(model, processor)
+    if not isinstance(model, (str, Path)):
+        raise InputError(
+            f"model {model!r:.60}",
+            found=f"a {type(model).__name__}",
+            needed="a folder, a hub id or a live transformers model is needed",
+            todo="Pass one of these; 'demo' is the model that comes with eyespan.",
+        )
     return _from_files(model, dtype, device, attention)
 
 
@@ -78,7 +86,8 @@ def _from_files(
     device: str | torch.device | None,
     attention: str | None,
 ) -> HuggingFaceTarget:
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = _place(device)
+    _check_dtype(dtype)
     source = _source(model)
     config = _load(source, "its config", lambda: _config(source))
     family = family_of(config)
@@ -118,6 +127,37 @@ def _from_files(
         lambda: HuggingFaceTarget(loaded.to(place), processor, name=str(model)),
     )
     return target
+
+
+def _place(device: str | torch.device | None) -> torch.device:
+    """A device that this machine has."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        tried = torch.empty(0, device=device)
+        if tried.is_meta:
+            raise RuntimeError("it holds no data")
+    except (RuntimeError, AssertionError, ImportError, TypeError) as error:
+        raise ConfigError(
+            f"device '{device}'",
+            found="torch cannot use it on this machine",
+            needed="a device such as cpu or cuda:0 is needed",
+            todo="See `eyespan doctor`, or leave the device out.",
+        ) from error
+    return torch.device(device)
+
+
+def _check_dtype(dtype: object) -> None:
+    """Refuse what weights cannot be computed in; "auto" is the checkpoint's own."""
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    usable = isinstance(found, torch.dtype) and found.is_floating_point and found.itemsize > 1
+    if not usable and dtype not in (None, "auto"):
+        raise ConfigError(
+            f"dtype {dtype!r:.40}",
+            found="no type that a model computes in",
+            needed="bfloat16, float16 or float32 is needed",
+            todo="Pass one of these, or leave dtype out.",
+        )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Processors: the model's own where it loads, and one for pictures alone where it does not.
+"""Processors: the model's own where it loads, the same class with other parts where it does not.
 
-Qwen-VL processors insist on a video processor, which exists only with torchvision installed. We
-take pictures, so without torchvision the same processor class is used with that part left out.
+Many processors insist on a video processor, which exists only with torchvision installed. Without
+it, that part is our own (`frames/`) where there is one, else it is left out and pictures work.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 from transformers.utils import is_torchvision_available
 
 from eyespan.target.families import Family
+from eyespan.target.frames import FRAMES, Frames
 
 
 def without_video(processor_class: Any) -> Any:
@@ -30,6 +31,31 @@ def without_video(processor_class: Any) -> Any:
     return ImagesOnly
 
 
+def with_frames(processor_class: Any, frames: type[Frames]) -> Any:
+    """A subclass of a stock processor class that loads `frames` where stock's video processor would
+    be; made by hand, it takes such an object as it is.
+    """
+
+    class OwnFrames(processor_class):  # type: ignore[misc]
+        @classmethod
+        def _get_arguments_from_pretrained(cls, source: Any, *args: Any, **options: Any) -> Any:
+            parts = without_video(processor_class)._get_arguments_from_pretrained(
+                source, *args, **options
+            )
+            at = processor_class.get_attributes().index("video_processor")
+            parts.insert(at, frames.from_pretrained(source))
+            return parts
+
+        def check_argument_for_proper_class(self, argument_name: str, argument: Any) -> Any:
+            """Stock would look for its own video processors, which need torchvision."""
+            if argument_name == "video_processor" and isinstance(argument, Frames):
+                return Frames
+            return super().check_argument_for_proper_class(argument_name, argument)
+
+    OwnFrames.__name__ = processor_class.__name__  # saved and shown under the stock name
+    return OwnFrames
+
+
 def load_processor(source: str, config: Any, family: Family) -> Any:
     """The processor of a folder or hub id; a tokenizer for text-only families.
 
@@ -43,5 +69,7 @@ def load_processor(source: str, config: Any, family: Family) -> Any:
     name = PROCESSOR_MAPPING_NAMES[config.model_type]
     kind = getattr(transformers, name)
     if "video_processor" in kind.get_attributes() and not is_torchvision_available():
-        return without_video(kind).from_pretrained(source, trust_remote_code=False)
+        frames = FRAMES.get(config.model_type)
+        kind = without_video(kind) if frames is None else with_frames(kind, frames)
+        return kind.from_pretrained(source, trust_remote_code=False)
     return AutoProcessor.from_pretrained(source, trust_remote_code=False)

@@ -321,7 +321,7 @@ class CountPenalty:
 def _made(name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
         raise ConfigError(
             name,
             found=" ".join(str(error).split()),

@@ -14,6 +14,7 @@ models otherwise continue from the offset that the last prefill, of any request,
 from __future__ import annotations
 
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,10 @@ import torch
 from torch import Tensor
 
 from eyespan.target.base import SequenceState
+from eyespan.target.cache import length
 from eyespan.target.capabilities import Capabilities
 from eyespan.target.families import Family
+from eyespan.target.features import READY
 from eyespan.target.mask_hook import ActiveTree, tree_active
 from eyespan.target.replay import Snapshot, is_chain
 from eyespan.target.states import StateTree, states_active
@@ -61,7 +64,12 @@ def call_model(
         inputs["output_hidden_states"] = True
     if capabilities.takes_positions:
         inputs["position_ids"] = position_ids + family.first_position
-    return model(
+    if family.wraps:
+        inputs = {**_no_pictures(capabilities, family, inputs), **inputs}
+        if mask is None:  # its own default covers the fed tokens alone
+            shape = (input_ids.shape[0], length(cache) + input_ids.shape[1])
+            mask = torch.ones(shape, dtype=torch.long, device=input_ids.device)
+    output = model(
         input_ids=input_ids,
         attention_mask=mask,
         use_cache=True,
@@ -69,6 +77,19 @@ def call_model(
         return_dict=True,
         **inputs,
     )
+    return output.language_model_outputs if family.wraps else output
+
+
+def _no_pictures(
+    capabilities: Capabilities, family: Family, inputs: dict[str, Any]
+) -> dict[str, Any]:
+    """What a model that always wants pictures is told where none are run."""
+    absent: dict[str, Any] = dict.fromkeys(family.media_inputs)
+    if READY not in inputs and not any(name in inputs for name in family.media_inputs):
+        rows = torch.zeros(1, 1, capabilities.hidden_size, device=capabilities.device)
+        none = SimpleNamespace(pooler_output=rows, qformer_outputs=None, vision_outputs=None)
+        absent[READY] = {"image": none}
+    return absent
 
 
 def forward_tree(

@@ -15,6 +15,7 @@ from eyespan.testing.models import (
     CHAINS,
     EVERY_SEEING,
     EVERY_TEXT,
+    FILMED,
     SEEING,
     TEXT_ONLY,
     WATCHING,
@@ -22,6 +23,7 @@ from eyespan.testing.models import (
     tiny_model,
     tiny_prompt,
     tiny_target,
+    tiny_video,
 )
 from eyespan.testing.processors import tiny_processor
 from eyespan.testing.text_models import WINDOW
@@ -32,6 +34,7 @@ __all__ = [
     "CHAINS",
     "EVERY_SEEING",
     "EVERY_TEXT",
+    "FILMED",
     "SEEING",
     "TEXT_ONLY",
     "VOCAB_SIZE",
@@ -53,4 +56,5 @@ __all__ = [
     "tiny_prompt",
     "tiny_target",
     "tiny_tokenizer",
+    "tiny_video",
 ]

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from eyespan.drafters import DRAFTERS, TRAINED
+from eyespan.drafters._checkpoint import write_head
 from eyespan.drafters._head import DraftHead
-from eyespan.drafters._trained import Trained, write_head
+from eyespan.drafters._trained import Trained
 from eyespan.errors import unknown_name
 from eyespan.target.weights import TargetWeights
 

@@ -40,6 +40,18 @@ _TEXT: Mapping[str, Callable[[], Any]] = {**PLAIN, **MORE, **TREE_STATES, **CHAI
 WATCHING = tuple(name for name, tiny in _SEEING.items() if tiny.videos)
 """Tiny families that take videos."""
 
+FILMED = (
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "llava_onevision",
+    "llava_next_video",
+    "video_llava",
+    "internvl",
+    "smolvlm",
+)
+"""Tiny families that take videos through `prepare()`."""
+
 
 def tiny_model(
     family: str,
@@ -105,6 +117,12 @@ def tiny_images(count: int, seed: int = 0) -> list[Image.Image]:
         Image.fromarray(rng.integers(0, 255, (*sizes[i % len(sizes)], 3), dtype=np.uint8))
         for i in range(count)
     ]
+
+
+def tiny_video(frames: int = 4, seed: int = 0, size: tuple[int, int] = (40, 56)) -> Any:
+    """[frames, height, width, 3] uint8, every frame another."""
+    rng = np.random.default_rng(1000 + seed)
+    return rng.integers(0, 255, (frames, *size, 3), dtype=np.uint8)
 
 
 def tiny_prompt(

@@ -24,11 +24,12 @@ _SPECIAL = (
 CHAT = (
     "{% for m in messages %}{{ m['role'] }}: "
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for p in m['content'] %}"
-    "{% if p['type'] == 'image' %}IMAGE{% else %}{{ p['text'] }}{% endif %}"
+    "{% if p['type'] == 'image' %}IMAGE{% elif p['type'] == 'video' %}VIDEO"
+    "{% else %}{{ p['text'] }}{% endif %}"
     "{% endfor %}{% endif %}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-"""A chat template in which the family's image mark replaces the word IMAGE."""
+"""A chat template in which the family's marks replace the words IMAGE and VIDEO."""
 
 VOCAB_SIZE = len(_SPECIAL) + 256
 """Ids of `tiny_tokenizer`, and rows of every tiny model's head."""
@@ -47,5 +48,5 @@ def tiny_tokenizer() -> Any:
         bos_token="<s>",
         eos_token="</s>",
         extra_special_tokens=list(_SPECIAL[3:]),
-        chat_template=CHAT.replace("IMAGE", ""),
+        chat_template=CHAT.replace("IMAGE", "").replace("VIDEO", ""),
     )

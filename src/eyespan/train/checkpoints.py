@@ -8,6 +8,7 @@ layer numbers mean.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from eyespan.artifacts import read_artifact, swap_in
-from eyespan.drafters._trained import KIND, write_head
+from eyespan.drafters._checkpoint import KIND, head_folder, write_head
 from eyespan.errors import ConfigError, InputError, unknown_name, unwritable
 from eyespan.target.weights import TargetWeights
 from eyespan.train.layouts import from_ours, method_of_tensors, normal_names, to_ours
@@ -78,7 +79,7 @@ def export(source: Path, to: Path, layout: str) -> str:
     """Write an EAGLE-3 drafter of ours in a public layout.
 
     Args:
-        source: a trained drafter.
+        source: a trained drafter, or a training run's folder.
         to: folder to write.
         layout: "eagle3" (vLLM, SGLang, SpecForge) or "speculators".
 
@@ -91,7 +92,7 @@ def export(source: Path, to: Path, layout: str) -> str:
     """
     if layout not in LAYOUTS:
         raise unknown_name("layout", layout, LAYOUTS)
-    saved = read_artifact(source, kind=KIND)
+    saved = read_artifact(head_folder(os.fspath(source)), kind=KIND)
     method, shape, target = (saved.about[name] for name in ("method", "config", "target"))
     if method != "eagle3":
         raise ConfigError(

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from eyespan.drafters import DRAFTERS
+from eyespan.drafters._checkpoint import write_head
 from eyespan.drafters._head import DraftHead
-from eyespan.drafters._trained import Trained, write_head
+from eyespan.drafters._trained import Trained
 from eyespan.errors import ConfigError, InputError, unknown_name
 from eyespan.target import HuggingFaceTarget, load_target
 from eyespan.train.data import Artifacts

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,8 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from eyespan.drafters._head import DraftHead, TrainState
-from eyespan.errors import ConfigError, InputError
+from eyespan.errors import InputError
+from eyespan.train.checks import check_can_learn, introduce
 from eyespan.train.data import Artifacts, Order, split
+from eyespan.train.means import Means, note, words
 from eyespan.train.report import Report
 from eyespan.train.schedule import share_of_peak
 from eyespan.train.settings import TrainConfig
@@ -30,7 +32,6 @@ from eyespan.train.strategies import Single, summed, weights_in
 
 STATE, LAST, BEST, LOG = "state", "last", "best", "log.jsonl"
 _SHARE = 1_000_003
-_SHOWN = 2
 
 Measure: TypeAlias = Callable[[Path, Sequence[Entry]], AcceptLength | None]
 """The accept length of the drafter in a folder on some sequences; None where it cannot draft."""
@@ -72,29 +73,6 @@ class Outcome:
     validation: Mapping[str, Any]
     accept_length: float | None
     best: float
-
-
-@dataclass(slots=True)
-class _Means:
-    """Weighted means of losses and of accuracies by name."""
-
-    sums: dict[str, Tensor] = field(default_factory=dict)
-    weight: float = 0.0
-
-    def add(self, losses: Mapping[str, Tensor], weight: float) -> None:
-        for name, value in losses.items():
-            part = value.detach().double().cpu() * weight
-            self.sums[name] = self.sums[name] + part if name in self.sums else part
-        self.weight += weight
-
-    def shared(self, strategy: Single) -> dict[str, Any]:
-        """Over all processes, as plain numbers and lists."""
-        names = sorted(self.sums)
-        means = {}
-        weight = summed(torch.tensor(self.weight, dtype=torch.float64), strategy.world)
-        for name in names:
-            means[name] = (summed(self.sums[name], strategy.world) / weight).tolist()
-        return means
 
 
 def train(
@@ -165,7 +143,7 @@ class _Run:
                     self._keep(tensors, validation, length, record)
                 elif self.done == end:
                     self._save_state(self.strategy.save())
-                bar.advance(note=_note(record, length))
+                bar.advance(note=note(record, length))
         return Outcome(
             updates=self.done,
             loss=loss,
@@ -175,28 +153,17 @@ class _Run:
         )
 
     def _introduce(self) -> None:
-        """What a person should see before hours are spent (and what most failed runs got wrong)."""
-        tokens = sum(entry.length for entry in self.training)
-        taught = sum(entry.supervised for entry in self.training)
-        schedule = self.config.schedule
-        count = sum(p.numel() for p in self.trainee.head.parameters() if p.requires_grad)
-        self.report.say(
-            f"{self.config.drafter.method}: {count:,} trainable parameters; {len(self.training)} "
-            f"sequences, {taught:,} of {tokens:,} tokens taught ({100 * taught / tokens:.1f}%), "
-            f"{len(self.validation)} kept apart"
+        introduce(
+            self.config,
+            self.trainee.head,
+            self.training,
+            self.report,
+            kept_apart=len(self.validation),
+            updates=self.total,
+            world=self.strategy.world,
+            mixed=self.mixed,
+            show=self.trainee.show,
         )
-        self.report.say(
-            f"{self.total} updates ({schedule.epochs} epochs of {self.order.per_epoch}), of which "
-            f"{schedule.warmup} warm up; {schedule.batch} sequences an update, "
-            f"{self.strategy.world} process(es)"
-        )
-        for entry in self.training[:_SHOWN]:
-            self.report.say(f"  {entry.id}: {self.trainee.show(entry)}")
-        if self.trainee.head.visual_share(0.0) is not None and not self.mixed:
-            self.report.say(
-                "its curriculum from text to pictures needs sequences of both kinds; this capture "
-                "has one, so all are drawn alike"
-            )
 
     def _resume(self) -> None:
         found = read_state(self.config.run.out / STATE)
@@ -218,7 +185,7 @@ class _Run:
         chunks = list(_chunks(entries, config.run.micro_batch))
         mine = list(enumerate(chunks))[self.strategy.rank :: self.strategy.world]
         all_taught = sum(entry.supervised for entry in entries)
-        means = _Means()
+        means = Means()
 
         def forward_of(place: int, chunk: Sequence[Entry]) -> Callable[[nn.Module], Tensor]:
             def forward(module: nn.Module) -> Tensor:
@@ -260,7 +227,7 @@ class _Run:
     @torch.no_grad()
     def _evaluate(self) -> tuple[dict[str, Any], AcceptLength | None]:
         """Validation losses, and the replayed accept length of the drafter that was written."""
-        means = _Means()
+        means = Means()
         ordered = sorted(self.validation, key=lambda entry: entry.length)
         self.strategy.module.eval()
         for place, chunk in enumerate(_chunks(ordered, self.config.run.micro_batch)):
@@ -298,7 +265,7 @@ class _Run:
         spoken = "" if length is None else f", accept length {length.tau:.2f} (replayed)"
         self.report.say(
             f"update {self.done} of {self.total}: loss {record['loss']:.4f}, validation "
-            f"{_words(shown)}{spoken}"
+            f"{words(shown)}{spoken}"
         )
         evaluated = {"update": self.done, "validation": dict(validation)}
         if length is not None:
@@ -326,79 +293,6 @@ class _Run:
             append_log(self.config.run.out / LOG, record)
 
 
-def check_can_learn(
-    config: TrainConfig, training: Sequence[Entry], head: nn.Module, world: int
-) -> int:
-    """Refuse a run that cannot learn.
-
-    Args:
-        config: of the run.
-        training: sequences with at least one supervised token each.
-        head: to be trained.
-        world: processes.
-
-    Returns:
-        The number of updates.
-
-    Raises:
-        InputError: nothing to learn from.
-        ConfigError: a batch that does not fit the processes, a warm-up that never ends, or a head
-            without trainable weights.
-    """
-    schedule, micro = config.schedule, config.run.micro_batch
-    if not training:
-        raise InputError(
-            "training",
-            found="no sequence with a supervised token",
-            needed="answers of the target are needed",
-            todo="Capture more, or lower data.validation.",
-        )
-    if not any(parameter.requires_grad for parameter in head.parameters()):
-        raise ConfigError(
-            f"training '{config.drafter.method}'",
-            found="no trainable parameter",
-            needed="some are needed",
-            todo="Check drafter.options.",
-        )
-    if schedule.batch > len(training):
-        raise ConfigError(
-            f"schedule.batch = {schedule.batch}",
-            found=f"{len(training)} sequences",
-            needed="at least one batch is needed",
-            todo="Capture more, or lower schedule.batch.",
-        )
-    chunks = math.ceil(schedule.batch / micro)
-    if chunks % world:
-        raise ConfigError(
-            f"schedule.batch = {schedule.batch} with run.micro_batch = {micro}",
-            found=f"{chunks} micro-batches for {world} processes",
-            needed="the same number for each is needed",
-            todo="Choose a batch that is a multiple of micro_batch x processes.",
-        )
-    total = schedule.epochs * (len(training) // schedule.batch)
-    if schedule.warmup >= total:
-        raise ConfigError(
-            f"schedule.warmup = {schedule.warmup}",
-            found=f"{total} updates in all",
-            needed="a warm-up that ends is needed: fewer updates than the run has",
-            todo="Lower schedule.warmup, or train for more epochs.",
-        )
-    return total
-
-
 def _chunks(entries: Sequence[Entry], size: int) -> Iterator[Sequence[Entry]]:
     for start in range(0, len(entries), size):
         yield entries[start : start + size]
-
-
-def _words(means: Mapping[str, Any]) -> str:
-    """Losses and accuracies by position, for people."""
-    parts = [f"loss {means['loss']:.4f}"]
-    if isinstance(means.get("accuracy"), list):
-        parts.append("accuracy " + " ".join(f"{value:.2f}" for value in means["accuracy"]))
-    return ", ".join(parts)
-
-
-def _note(record: Mapping[str, Any], length: AcceptLength | None) -> str:
-    spoken = "" if length is None else f", accept length {length.tau:.2f}"
-    return _words(record) + spoken

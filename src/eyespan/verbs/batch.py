@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from eyespan.errors import ConfigError, EyespanError, OutputError
 from eyespan.verbs import console
-from eyespan.verbs.files import drop_half_line, name_of, pictures_of
+from eyespan.verbs.files import name_of, pictures_of
 from eyespan.verbs.memory import remembering
 from eyespan.verbs.options import Setup
 from eyespan.verbs.results import Results, as_line
@@ -21,6 +21,7 @@ from eyespan.verbs.results import Results, as_line
 if TYPE_CHECKING:
     from eyespan.batching import Scheduler, Ticket
     from eyespan.generation import Engine
+    from eyespan.trace import Trace
     from eyespan.types import Generation
 
 
@@ -44,6 +45,19 @@ class Line(NamedTuple):
 
     picture: Path
     result: Generation | Exception
+
+
+def _continued(file: Path, done: Collection[str]) -> Trace:
+    """The trace of a run: new, or with what an earlier run wrote of pictures that are done.
+
+    Answers of a batch end in another order than their lines are written in, so an interruption
+    may leave traces of pictures that will be asked about again.
+    """
+    from eyespan.trace import Trace, keep_requests
+
+    if done:
+        keep_requests(file, lambda line: line.get("image") is None or line["image"] in done)
+    return Trace(file, append=bool(done))
 
 
 @dataclass(slots=True)
@@ -95,14 +109,9 @@ class Batch:
                 notes.print(f"resuming: {len(pictures) - len(todo)} of {len(pictures)} are done")
             engine = self.setup.load()
             engine.target.check_text(self.prompt)  # a wrong question is wrong for every picture
-            if trace:
-                from eyespan.trace import Trace
-
-                if done:
-                    drop_half_line(trace)
-                self.asked["trace"] = stack.enter_context(Trace(trace, append=bool(done)))
+            sink = stack.enter_context(_continued(trace, done)) if trace else None
             stack.enter_context(remembering(engine, memory, self.asked.get("scope")))
-            interrupted = self._answer_all(engine, todo, results)
+            interrupted = self._answer_all(engine, todo, results, sink)
         self._say(out, len(todo), interrupted)
         return 130 if interrupted else int(self.tally.failed > 0)
 
@@ -120,7 +129,9 @@ class Batch:
             **self.asked,
         }
 
-    def _answer_all(self, engine: Engine, todo: list[Path], results: Results | None) -> bool:
+    def _answer_all(
+        self, engine: Engine, todo: list[Path], results: Results | None, trace: Trace | None
+    ) -> bool:
         """Answer all pictures, lines in their order; whether the user stopped it."""
         from eyespan.batching import Scheduler
 
@@ -130,7 +141,7 @@ class Batch:
             with self._progress(len(todo)) as advance, Scheduler(engine, max_rows=self.rows) as run:
                 while written < len(todo):
                     while run.has_free_row and (one := next(left, None)) is not None:
-                        self._submit(run, *one, lines)
+                        self._submit(run, *one, lines, trace)
                     run.step()
                     while written in lines:
                         line = self._checked(lines.pop(written))
@@ -145,14 +156,23 @@ class Batch:
             return True
         return False
 
-    def _submit(self, run: Scheduler, at: int, picture: Path, lines: dict[int, Line]) -> None:
+    def _submit(
+        self,
+        run: Scheduler,
+        at: int,
+        picture: Path,
+        lines: dict[int, Line],
+        trace: Trace | None,
+    ) -> None:
         """Let a picture wait for its answer, which goes to `lines`."""
+        from eyespan.trace import Labelled
 
         def store(ticket: Ticket) -> None:
             lines[at] = Line(picture, ticket.error or ticket.generation)
 
         try:
-            run.submit(self.prompt, [picture], on_end=store, **self.asked)
+            sink = None if trace is None else Labelled(trace, image=name_of(picture))
+            run.submit(self.prompt, [picture], on_end=store, trace=sink, **self.asked)
         except EyespanError as error:
             lines[at] = Line(picture, error)
 

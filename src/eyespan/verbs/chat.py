@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 COMMANDS = """\
 /image PATH   a picture for what you say next; repeat it for several
+/video PATH   a video for what you say next: an animation, a folder of frames, a file
 /edit TEXT    say TEXT instead of your last message
 /reset        forget the conversation
 /quit         leave (so does the end of the input)
@@ -98,6 +99,7 @@ class Talk:
 
     def __init__(self, chat: Chat, pictures: Sequence[Image], show_drafts: bool) -> None:
         self._chat, self._waiting, self._show_drafts = chat, list(pictures), show_drafts
+        self._films: list[str] = []
         self._notes = console.notes()
         self._failed = 0
 
@@ -123,28 +125,33 @@ class Talk:
         if line.startswith("//"):
             self._say(line[1:])
         elif not line.startswith("/"):
-            if line.strip() or self._waiting:
+            if line.strip() or self._waiting or self._films:
                 self._say(line)
         elif command == "/image" and rest:
             self._waiting.append(_opened(rest))
+        elif command == "/video" and rest:
+            self._films.append(rest)
         elif command == "/edit" and rest and self._chat.turns:
             images = self._waiting or self._chat.turn_pictures(-1)
-            self._answer(rest, images, at=-1)
+            self._answer(rest, images, self._films or self._chat.turn_videos(-1), at=-1)
         elif line == "/reset":
             self._chat.reset()
             self._waiting.clear()
+            self._films.clear()
         else:
             if line != "/help":
                 self._failed += 1
             self._notes.print(COMMANDS, markup=False)
 
     def _say(self, text: str) -> None:
-        self._answer(text, self._waiting, at=None)
+        self._answer(text, self._waiting, self._films, at=None)
 
-    def _answer(self, text: str, images: Sequence[Image], at: int | None) -> None:
-        """Stream one answer; its pictures are used up, said or not."""
-        self._waiting = []
-        with self._chat.stream(text, images, at=at) as stream:
+    def _answer(
+        self, text: str, images: Sequence[Image], videos: Sequence[Any], at: int | None
+    ) -> None:
+        """Stream one answer; its pictures and videos are used up, said or not."""
+        self._waiting, self._films = [], []
+        with self._chat.stream(text, images, at=at, videos=videos) as stream:
             console.write_answer(stream, show_drafts=self._show_drafts)
         line = speed_of(stream.generation)
         self._notes.print(line, style="dim", markup=False, soft_wrap=True)

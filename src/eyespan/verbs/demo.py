@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from eyespan.demo import Showcase, showcase
+from eyespan.errors import OutputError
 from eyespan.verbs import console, options
-from eyespan.verbs.files import check_writable
+from eyespan.verbs.files import check_writable, folder_for, writing
 from eyespan.verbs.generate import stream_answer
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ Examples:
 eyespan demo
 
 eyespan demo --trace demo.jsonl
+
+eyespan demo --pictures pictures
 """
 
 FIRST = "receipt"
@@ -39,21 +43,33 @@ WARM_UP_TOKENS = 16
 WARM_UP_ANSWERS = 2
 
 
-def demo(trace: options.TraceOption = None) -> None:
+def demo(
+    trace: options.TraceOption = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            "--pictures",
+            metavar="DIR",
+            help="Copy the demo's twelve pictures there, to try the other commands on, and end.",
+        ),
+    ] = None,
+) -> None:
     """Watch the embedded model read a picture, and see what reading ahead brings on this machine.
 
     First one question, with the drafted words coloured and the speed measured against plain
     decoding in our own loop and against stock generate(); then other kinds of pictures as a table.
     Takes about a minute on one CPU core.
     """
+    if pictures is not None:
+        return _hand_out(pictures)
     check_writable(trace, "trace file")
-    pictures, others = _chosen(showcase())
+    shown, others = _chosen(showcase())
     out = console.answers()
     engines = _engines(options.Setup(model="demo").load_target())
     started = perf_counter()
     with console.waiting("warming up on other pictures"):
         _warm_up(engines, others)
-    first = pictures[0]
+    first = shown[0]
     out.print(Text(f"{first.path}\n").append(f"> {first.question}\n", "bold"), soft_wrap=True)
     engines["auto"].reset()
     result, origins = stream_answer(
@@ -69,7 +85,7 @@ def demo(trace: options.TraceOption = None) -> None:
         race = _race(engines, first)
     out.print(_first_line(result, race), soft_wrap=True)
     rows = [(first.kind, race)]
-    for picture in pictures[1:]:
+    for picture in shown[1:]:
         if perf_counter() - started > ENOUGH_SECONDS:
             break
         with console.waiting(f"measuring: {picture.kind}"):
@@ -83,6 +99,30 @@ def demo(trace: options.TraceOption = None) -> None:
     )
     if any(race.different for _, race in rows):
         raise typer.Exit(1)
+    return None
+
+
+def _hand_out(folder: Path) -> None:
+    """Copy the demo's pictures and say what to ask about them.
+
+    Raises:
+        OutputError: the folder cannot be written, or holds another file by one of their names.
+    """
+    folder_for(folder, "folder of pictures")
+    copies = [(one, folder / one.path.name) for one in showcase()]
+    for one, copy in copies:
+        if copy.exists() and copy.read_bytes() != one.path.read_bytes():
+            raise OutputError(
+                f"picture {copy}",
+                found="another file by this name",
+                needed="a folder without such files is needed",
+                todo="Choose another folder; nothing was copied.",
+            )
+    out = console.answers()
+    for one, copy in copies:
+        with writing(copy, "picture"):
+            copy.write_bytes(one.path.read_bytes())
+        out.print(Text(str(copy)).append(f"  {one.question}", "bold"), soft_wrap=True)
 
 
 def _chosen(pictures: Sequence[Showcase]) -> tuple[list[Showcase], list[Showcase]]:

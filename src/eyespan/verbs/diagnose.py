@@ -221,25 +221,19 @@ def retrieval(
 
 
 def _trained(drafter: str, option: list[str] | None, **where: Any) -> options.Setup:
-    """A trained drafter's options, checked; the demo model's own weights where they come along."""
+    """A trained drafter's options, checked."""
     if drafter not in TRAINED:
         raise unknown_name("trained drafter", drafter, TRAINED)
-    given = list(option or ())
-    if (
-        drafter == "fovea"
-        and where["model"] == "demo"
-        and not any(one.startswith("checkpoint=") for one in given)
-    ):
-        given.append("checkpoint=demo")
-    return options.setup(drafter=drafter, budget="fixed", option=given, **where)
+    return options.setup(drafter=drafter, budget="fixed", option=option, **where)
 
 
 def _bound(setup: options.Setup) -> tuple[HuggingFaceTarget, Any]:
-    """The target, and the drafter ready for it."""
-    from eyespan.drafters import make_drafter
+    """The target, and the drafter ready for it, with the weights that come along where they fit."""
+    from eyespan.drafters import make_drafter, with_shipped_weights
 
     target = setup.load_target()
-    drafter: Any = make_drafter(setup.drafter, vocab_size=target.info.vocab_size, **setup.options)
+    known = with_shipped_weights(setup.drafter, target, setup.options)
+    drafter: Any = make_drafter(setup.drafter, vocab_size=target.info.vocab_size, **known)
     drafter.bind(target)
     return target, drafter
 

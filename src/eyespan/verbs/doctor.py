@@ -112,7 +112,7 @@ def _examine(wanted: options.Setup, out: Console) -> bool:
         out.print(_facts({"": "", **_abilities(target)}))
         self_test(target)
     except UnsupportedTarget as reason:
-        out.print(_facts({"speculation": f"cannot: {reason}"}))
+        out.print(_facts({"verification": "refused", "speculation": f"cannot: {reason}"}))
         return False
     with console.waiting("timing forwards"):
         curve = cost_curve(target, Needs(rows=True))
@@ -129,9 +129,21 @@ def _examine(wanted: options.Setup, out: Console) -> bool:
     return True
 
 
+def _videos(target: HuggingFaceTarget) -> str:
+    """How videos get in."""
+    trouble, family = target.video_trouble, target.family
+    if trouble is None:
+        return "files, folders and lists of frames" + ", or tensors" * bool(family.video_inputs)
+    return f"tensors alone: {trouble}" if family.video_inputs else f"none: {trouble}"
+
+
 def _abilities(target: HuggingFaceTarget) -> dict[str, str]:
     """What the adapter found out about a model."""
     info, family = target.info, target.family
+    passes = {
+        "trees": "a tree in one pass",
+        "chains": "a chain in one pass; what a rejection undid rides along in the next",
+    }
     drafts = {
         "trees": "trees",
         "chains": "chains: its recurrent states only move forward",
@@ -148,13 +160,17 @@ def _abilities(target: HuggingFaceTarget) -> dict[str, str]:
         "dtype, device": f"{info.dtype}, {info.device}",
         "attention": info.attention,
         "drafts": drafts[info.drafts],
+        "verification": passes[info.drafts],
+        "batches": "all rows in one pass" if info.one_pass else "row by row, same answers",
         "tree masks": masks[info.masks],
         "cache": f"{target.remembers}; keeps accepted nodes and drops the rest, checked on a "
         "filled cache",
+        "static cache": "taken where a prompt brings one; generate() with one runs stock's own loop"
+        if target.takes_static
+        else f"not taken: its layers remember {target.remembers}",
         "context": f"{info.max_context} tokens",
-        "takes": ", ".join(
-            ["text"] + ["pictures"] * family.sees + ["videos, as tensors"] * family.watches
-        ),
+        "takes": ", ".join(["text"] + ["pictures"] * family.sees + ["videos"] * family.watches),
+        "videos": _videos(target),
         "positions": "time, height and width, asked from the model for each request"
         if family.positions == "mrope"
         else "one by one",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from glob import glob, has_magic
 from pathlib import Path
 
-from eyespan.errors import InputError, unwritable
+from eyespan.errors import InputError, OutputError, unwritable
 
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
@@ -28,14 +28,27 @@ def pictures_of(pattern: str) -> list[Path]:
         names = glob(pattern, recursive=True)
     files = sorted(Path(name) for name in names if os.path.isfile(name))
     if not files:
-        missing = not os.path.exists(pattern) and not has_magic(pattern)
-        raise InputError(
-            f"--images {pattern}",
-            found="no such folder or file" if missing else "no picture there",
-            needed="a folder with pictures or a quoted pattern such as 'scans/*.png' is needed",
-            todo="Check the path.",
-        )
+        raise _no_pictures(pattern)
     return files
+
+
+def _no_pictures(pattern: str) -> InputError:
+    """Why a folder or pattern names no picture."""
+    needed = "a folder with pictures or a quoted pattern such as 'scans/*.png' is needed"
+    if has_magic(pattern) and not os.path.isdir(pattern):
+        found, todo = "no file of such a name", "Check the pattern; ** reaches folders below."
+    elif not os.path.isdir(pattern):
+        found, todo = "no such folder or file", "Check the path."
+    else:
+        others = len(_listing(pattern))
+        found = (
+            f"a folder without pictures ({others} other names in it)"
+            if others
+            else ("an empty folder")
+        )
+        needed = f"files that end in {', '.join(sorted(PICTURES))} are needed"
+        todo = f"Folders below are not searched; '{pattern.rstrip('/')}/**/*.png' would."
+    return InputError(f"--images {pattern}", found=found, needed=needed, todo=todo)
 
 
 def name_of(picture: Path) -> str:
@@ -70,11 +83,16 @@ def check_writable(file: Path | None, what: str) -> None:
     if file is None:
         return
     with writing(file, what):
-        existed = file.exists()
-        with file.open("a", encoding="utf-8"):
-            pass
-        if not existed:
-            file.unlink()
+        place = Path(os.path.realpath(file))
+        try:
+            place.stat()
+        except FileNotFoundError:  # tried beside it: another run may make it at this very moment
+            probe = place.with_name(f".{os.getpid()}.part")
+            probe.touch()
+            probe.unlink()
+        else:
+            with place.open("a", encoding="utf-8"):
+                pass
 
 
 @contextmanager
@@ -86,20 +104,10 @@ def writing(file: Path, what: str) -> Iterator[None]:
     """
     try:
         yield
+    except OutputError:
+        raise
     except OSError as error:
         raise unwritable(f"{what} {file}", error) from error
-
-
-def drop_half_line(file: Path) -> None:
-    """Cut off an unfinished last line, as an interrupted writer leaves it.
-
-    Raises:
-        OutputError: the file cannot be changed.
-    """
-    if not file.exists():
-        return
-    with writing(file, "trace file"), file.open("r+b") as lines:
-        lines.truncate(lines.read().rfind(b"\n") + 1)
 
 
 def folder_for(folder: Path, what: str) -> None:

@@ -32,6 +32,8 @@ eyespan generate --image receipt.png "What is the total?"
 
 eyespan generate --show-drafts --image chart.png "Describe the chart."
 
+eyespan generate --video clip.gif --frames 8 "What happens?"
+
 eyespan generate --images 'scans/*.png' --out answers.jsonl "Transcribe the text."
 
 eyespan generate --image receipt.png --json-schema receipt.json "Read the receipt."
@@ -43,6 +45,23 @@ def generate(
     image: Annotated[
         list[Path] | None,
         typer.Option("--image", "-i", metavar="FILE", help="A picture; repeat it for several."),
+    ] = None,
+    video: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--video",
+            metavar="FILE|DIR",
+            help="A video (GIF, WebP, PNG animation; any file with eyespan[video]) or a folder of "
+            "frames; repeat it for several.",
+        ),
+    ] = None,
+    frames: Annotated[
+        int | None,
+        typer.Option("--frames", metavar="N", min=1, help="With --video: frames to use."),
+    ] = None,
+    fps: Annotated[
+        float | None,
+        typer.Option("--fps", metavar="F", help="With --video: frames of a second to use."),
     ] = None,
     images: Annotated[
         str | None,
@@ -75,6 +94,7 @@ def generate(
     max_new_tokens: options.TokensOption = 256,
     budget: options.BudgetOption = "auto",
     option: options.SettingOption = None,
+    verification: options.VerificationOption = "walk",
     dtype: options.DtypeOption = None,
     device: options.DeviceOption = None,
     stop: Annotated[
@@ -100,7 +120,7 @@ def generate(
         typer.Option("--show-drafts", help="Colour what was drafted, and measure the speed-up."),
     ] = False,
 ) -> None:
-    """Answer PROMPT, about pictures or without.
+    """Answer PROMPT, about pictures or videos or without.
 
     The answer goes to stdout, remarks to stderr. With --images every picture gets an answer of its
     own: JSON lines in --out (or on stdout), a progress bar, and an interrupted run goes on where it
@@ -109,7 +129,13 @@ def generate(
     Exit codes: 0 done, 1 some pictures failed (their lines say why), 2 bad input, 130 interrupted.
     """
     wanted = options.setup(
-        model=model, drafter=drafter, budget=budget, dtype=dtype, device=device, option=option
+        model=model,
+        drafter=drafter,
+        budget=budget,
+        dtype=dtype,
+        device=device,
+        option=option,
+        verification=verification,
     )
     chosen = sampling.sampling_of(
         temperature=temperature,
@@ -121,13 +147,25 @@ def generate(
         choice=choice,
         strict=strict,
     )
-    _check_combination(image or [], images, out, show_drafts, batch)
-    _check_files(image or [], out, trace)
+    _check_combination(image or [], images, out, show_drafts, batch, bool(video))
+    if show_drafts and verification == "rejection":
+        raise ConfigError(
+            "--show-drafts with --verification rejection",
+            found="two runs of one seed write different answers",
+            needed="equal answers are needed to time one against the other",
+            todo="Leave one out.",
+        )
+    _check_videos(video or [], frames, fps)
+    _check_files([*(image or []), *(video or [])], out, trace)
     check_writable(trace, "trace file")
     check_writable(out, "result file")
     check_memory_place(memory)
     asked: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or [], "scope": scope}
     asked |= chosen
+    if video:
+        from eyespan.target.video import Video
+
+        asked["videos"] = [Video(path, frames=frames, fps=fps) for path in video]
     if images is not None:
         raise typer.Exit(Batch(wanted, prompt, asked, batch).run(images, out, trace, memory))
     engine = wanted.load()
@@ -150,13 +188,19 @@ def generate(
 
 
 def _check_combination(
-    image: Sequence[Path], images: str | None, out: Path | None, show_drafts: bool, batch: int
+    image: Sequence[Path],
+    images: str | None,
+    out: Path | None,
+    show_drafts: bool,
+    batch: int,
+    films: bool,
 ) -> None:
     """Refuse options that contradict each other."""
     folders = [path for path in image if os.path.isdir(path)]
     clash = (
         (bool(folders), "--image with a folder", "Use --images for a folder."),
         (bool(image) and images is not None, "--image with --images", "Use one of them."),
+        (films and images is not None, "--video with --images", "Use one of them."),
         (out is not None and images is None, "--out without --images", "Redirect stdout instead."),
         (batch > 1 and images is None, "--batch without --images", "Leave it out."),
         (show_drafts and images is not None, "--show-drafts with --images", "Leave one out."),
@@ -170,6 +214,25 @@ def _check_combination(
                 "about many pictures",
                 todo=todo,
             )
+
+
+def _check_videos(video: Sequence[Path], frames: int | None, fps: float | None) -> None:
+    """Refuse sampling of nothing, and two ways of it."""
+    for name, value in (("--frames", frames), ("--fps", fps)):
+        if value is not None and not video:
+            raise ConfigError(
+                name,
+                found="no --video beside it",
+                needed="it says which frames of a video are used",
+                todo="Name a video, or leave it out.",
+            )
+    if frames is not None and fps is not None:
+        raise ConfigError(
+            "--frames with --fps",
+            found="two ways of sampling",
+            needed="one of them alone",
+            todo="Leave one out.",
+        )
 
 
 def _check_files(image: Sequence[Path], out: Path | None, trace: Path | None) -> None:

@@ -13,6 +13,7 @@ import typer
 from eyespan.budget import Budget, check_budget
 from eyespan.drafters import make_drafter, with_shipped_weights
 from eyespan.errors import ConfigError, unknown_name
+from eyespan.rejection import Verification, check_verification
 from eyespan.verbs.console import waiting
 
 if TYPE_CHECKING:
@@ -37,6 +38,15 @@ BudgetOption = Annotated[
         metavar="auto|fixed|N",
         help="'auto' (as large as pays here), 'fixed' (the method's published size), or the most "
         "nodes that 'auto' may use.",
+    ),
+]
+VerificationOption = Annotated[
+    str,
+    typer.Option(
+        "--verification",
+        metavar="walk|rejection",
+        help="'rejection': sampled answers of drafters that know their probabilities; the same "
+        "distribution, other numbers.",
     ),
 ]
 DtypeOption = Annotated[
@@ -81,7 +91,7 @@ class Setup:
     """Which engine a verb wants.
 
     Attributes:
-        model, drafter, budget, dtype, device: as `eyespan.load` takes them.
+        model, drafter, budget, dtype, device, verification: as `eyespan.load` takes them.
         options: the drafter's own, typed.
     """
 
@@ -90,6 +100,7 @@ class Setup:
     budget: Budget = "auto"
     dtype: str | None = None
     device: str | None = None
+    verification: Verification = "walk"
     options: dict[str, Any] = field(default_factory=dict)
 
     def load_target(self) -> HuggingFaceTarget:
@@ -101,7 +112,7 @@ class Setup:
         with waiting(f"loading {self.model}"):
             from eyespan.target import load_target
 
-            return load_target(self.model, dtype=self.dtype, device=_device(self.device))
+            return load_target(self.model, dtype=self.dtype, device=self.device)
 
     def load(self) -> Engine:
         """Load the engine, telling a waiting user so.
@@ -114,9 +125,9 @@ class Setup:
             from eyespan.generation import Engine
 
             size = target.info.vocab_size
-            options = with_shipped_weights(self.drafter, target.info.name, self.options)
+            options = with_shipped_weights(self.drafter, target, self.options)
             drafter = make_drafter(self.drafter, vocab_size=size, **options)
-            return Engine(target, drafter, budget=self.budget)
+            return Engine(target, drafter, budget=self.budget, verification=self.verification)
 
 
 def setup(
@@ -127,6 +138,7 @@ def setup(
     dtype: str | None,
     device: str | None,
     option: Sequence[str] | None,
+    verification: str = "walk",
 ) -> Setup:
     """Check the shared options; costs no model.
 
@@ -136,7 +148,10 @@ def setup(
     if dtype is not None and dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     options = drafter_options(drafter, option or ())
+    made = make_drafter(drafter, vocab_size=_ANY_VOCABULARY, **options)
+    rejection = check_verification(verification, made)
     return Setup(
+        verification="rejection" if rejection else "walk",
         model=model,
         drafter=drafter,
         budget=budget_of(budget),
@@ -184,25 +199,6 @@ def drafter_options(drafter: str, pairs: Sequence[str]) -> dict[str, Any]:
         options[key] = _typed(key, value, defaults[key])
     make_drafter(drafter, vocab_size=_ANY_VOCABULARY, **options)
     return options
-
-
-def _device(name: str | None) -> str | None:
-    """A device that this machine has."""
-    import torch
-
-    if name is None:
-        return None
-    try:
-        if torch.empty(0, device=name).is_meta:
-            raise RuntimeError("it holds no data")
-    except (RuntimeError, AssertionError, ImportError) as error:
-        raise ConfigError(
-            f"device '{name}'",
-            found="torch cannot use it on this machine",
-            needed="a device such as cpu or cuda:0 is needed",
-            todo="See `eyespan doctor`, or leave --device out.",
-        ) from error
-    return name
 
 
 _ANY_VOCABULARY = 1 << 21

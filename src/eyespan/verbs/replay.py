@@ -132,7 +132,7 @@ def run(
 
     from eyespan.bench.tables import Figure, Results, Table
     from eyespan.diagnostics import replay_tables as tables
-    from eyespan.diagnostics import sources
+    from eyespan.diagnostics import source_tables, sources
     from eyespan.diagnostics.growth import SEEDS, grow
     from eyespan.diagnostics.matched import compare
     from eyespan.diagnostics.recorded import vocabulary
@@ -168,7 +168,7 @@ def run(
             {one.name: sources.coverage(one, size, seeded=each) for one in recordings}
             for each in (False, True)
         )
-        keep("sources", tables.coverage_tables(pool, empty, seeded))
+        keep("sources", source_tables.coverage_tables(pool, empty, seeded))
     for part, policies, seeds, make in (
         ("matched", tables.BACKOFF, False, tables.matched_tables),
         ("suffix", tables.SUFFIX, True, tables.suffix_tables),
@@ -179,10 +179,10 @@ def run(
             keep(part, (make(pool, found), []))
     with console.waiting("fusing"):
         fused = {one.name: sources.fusion(one, size) for one in recordings}
-        keep("fusion", tables.fusion_tables(pool, fused))
+        keep("fusion", source_tables.fusion_tables(pool, fused))
     exchanged = {one.name: sources.swapped(one, size) for one in recordings}
     some = {name: one for name, one in exchanged.items() if one is not None}
-    keep("swapped", (tables.swapped_tables(pool, some) if some else [], []))
+    keep("swapped", (source_tables.swapped_tables(pool, some) if some else [], []))
     if growth:
         with console.waiting(f"replaying {growth:,} requests"):
             every = [one for recording in recordings for one in recording.requests]

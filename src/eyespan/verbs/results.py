@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from eyespan.errors import ConfigError, InputError, OutputError
+from eyespan.locks import busy, lock
 from eyespan.verbs.files import writing
 
 VERSION = 1
@@ -33,7 +34,7 @@ class Results:
     Raises:
         ConfigError: the file was written with other settings.
         InputError: the file is something else.
-        OutputError: it cannot be written.
+        OutputError: it cannot be written, or another run writes there.
     """
 
     def __init__(self, file: Path, settings: Mapping[str, Any], pictures: Collection[str]) -> None:
@@ -45,6 +46,21 @@ class Results:
                 todo="Choose another --out, or leave it out for stdout.",
             )
         self.file = file
+        place = Path(os.path.realpath(file))  # a link goes on pointing to its file
+        with writing(file, "result file"):
+            self._out: IO[str] = place.open("a", encoding="utf-8", errors=_ESCAPED)
+        try:
+            self._begin(place, settings, pictures)
+        except BaseException:
+            self._out.close()
+            raise
+
+    def _begin(self, place: Path, settings: Mapping[str, Any], pictures: Collection[str]) -> None:
+        """Lock the file, keep what is finished and write it anew."""
+        what = f"result file {self.file}"
+        lock(self._out, what)
+        if os.fstat(self._out.fileno()).st_ino != place.stat().st_ino:
+            raise busy(what)  # replaced by another run between opening and locking
         self._settings = json.loads(json.dumps(settings))
         lines = [
             line
@@ -53,14 +69,21 @@ class Results:
         ]
         answered = {line["image"] for line in lines if line["type"] == "answer"}
         self.done = answered.intersection(pictures)
-        place = Path(os.path.realpath(file))  # a link goes on pointing to its file
         part = place.with_name(f"{place.name}.{os.getpid()}.part")
         head = {"type": "run", "version": VERSION, "settings": self._settings}
-        with writing(file, "result file"):
-            text = "".join(as_line(line) for line in (head, *lines))
-            part.write_text(text, "utf-8", _ESCAPED)
-            part.replace(place)  # an interruption leaves the old file or the whole new one
-            self._out: IO[str] = place.open("a", encoding="utf-8", errors=_ESCAPED)
+        with writing(self.file, "result file"):
+            new = part.open("w", encoding="utf-8", errors=_ESCAPED)
+            try:
+                lock(new, what)
+                new.writelines(as_line(line) for line in (head, *lines))
+                new.flush()
+                part.replace(place)  # an interruption leaves the old file or the whole new one
+            except BaseException:
+                new.close()
+                part.unlink(missing_ok=True)
+                raise
+            self._out.close()
+            self._out = new
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append one line; it has left this process when this returns.
@@ -96,7 +119,10 @@ class Results:
                 needed="a new file, or one that an interrupted run left, is needed",
                 todo="Choose another --out.",
             )
-        self._compare(settings)
+        if any(line["type"] == "answer" for line in lines):
+            self._compare(settings)
+        elif settings != self._settings:  # a run without an answer binds nobody to its settings
+            return []
         return lines
 
     def _compare(self, settings: Mapping[str, Any]) -> None:

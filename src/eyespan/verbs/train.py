@@ -68,25 +68,21 @@ def describe(
     ] = "fovea",
 ) -> None:
     """Count a head's trainable parameters on the FOVEA paper's three backbones."""
-    from eyespan.train.describe import sizes
+    from eyespan.train.describe import sizes, undetermined
 
     found = sizes(method)
     table = Table("backbone", box=None, pad_edge=False)
     names = list(dict.fromkeys(name for size in found for name in size.parts))
-    for name in (*names, "published"):
+    for name in (*names, "published", "off"):
         table.add_column(name, justify="right")
     for size in found:
         published = "-" if size.published is None else f"{size.published / 1e9:.3f} B"
+        off = "-" if size.off is None else f"{size.off:+.0%}"
         counts = [f"{size.parts.get(name, 0) / 1e9:.3f} B" for name in names]
-        table.add_row(size.backbone, *counts, published)
+        table.add_row(size.backbone, *counts, published, off)
     console.answers().print(table)
-    if method == "fovea":
-        console.answers().print(
-            "The paper's text does not determine its counts: d_k = d_u = d_h and the 512-wide "
-            "correction are stated, the input map and the norms are not, and no single choice "
-            "of them gives all three.",
-            style="dim",
-        )
+    if words := undetermined(found):
+        console.answers().print(words, style="dim", soft_wrap=True)
 
 
 @app.command(

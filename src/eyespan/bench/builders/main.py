@@ -5,13 +5,41 @@ to serve (table 3).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import itemgetter
 
 from eyespan.bench import metrics
-from eyespan.bench.builders.shared import Report, number
+from eyespan.bench.builders.shared import Report, equal_of, number, summary
 from eyespan.bench.records import Run
 from eyespan.bench.tables import Cell, Results, Table
 
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
+BYTES_16_BIT = 2
+
+
+OVERVIEW = (
+    "Method", "S", "95 % interval", "S over stock", "S over compiled", "S decode only", "tau",
+    "P10", "above 1",
+)  # fmt: skip
+
+
+def overview(report: Report) -> Results:
+    """What a reader wants to know of every method first."""
+    whole = summary(report)
+    shown = [name for name in OVERVIEW if name in whole.columns]
+    places = [whole.columns.index(name) for name in shown]
+    rows = [(*(row[at] for at in places), equal_of(report.of(str(row[0])))) for row in whole.rows]
+    return Results(
+        (
+            replace(
+                whole,
+                id="overview",
+                title="Every method on one clock",
+                columns=(*shown, "equal answers"),
+                rows=tuple(rows),
+            ),
+        )
+    )
 
 
 def table1(report: Report) -> Results:
@@ -65,9 +93,12 @@ def table3(report: Report) -> Results:
         runs = report.timed(label)
         held = [run.state_bytes for run in report.of(label) if run.state_bytes >= 0]
         plain = [run.plain_tokens / run.plain_seconds["total"] for run in runs]
+        weights = max((run.parameters for run in report.of(label)), default=0)
         rows.append(
             (
                 label,
+                weights / 1e6,
+                weights * BYTES_16_BIT / GIB,
                 max(held) / MIB if held else None,
                 number(metrics.acceptance_length(runs)),
                 number(metrics.speedup(runs)),
@@ -77,9 +108,10 @@ def table3(report: Report) -> Results:
     table = Table(
         id="recap_table3",
         title="What a method adds to a server, and what it brings",
-        columns=("Method", "host MiB", "tau", "S", "plain tokens/s"),
+        columns=("Method", "params (M)", "GiB", "host MiB", "tau", "S", "plain tokens/s"),
         rows=tuple(rows),
-        caption="Host memory is the largest that a drafter held after an answer, its request's own "
+        caption="Weights of the drafter in millions, and what they take on the device at 16 bits. "
+        "Host memory is the largest that a drafter held after an answer, its request's own "
         f"included. {report.caption()}",
         source="RECAP Table 3",
     )
@@ -107,11 +139,29 @@ def _by_column(
         overall = [number(one) for one in average(runs, (speeds, taus))]
         rows.append((label, *cells, *overall))
     heads = [f"{name} {what}" for name in [*columns, last] for what in ("S", "tau")]
+    said = " ".join(leaders(rows, [*columns, last], at) for at in (0, 1))
     return Table(
         id=id_,
         title=title,
         columns=("Method", *heads),
         rows=tuple(rows),
-        caption=report.caption(),
+        caption=f"{said} {report.caption()}".strip(),
         source=source,
     )
+
+
+def leaders(rows: Sequence[tuple[Cell, ...]], columns: Sequence[str], at: int) -> str:
+    """In words, which method has the highest S (`at` 0) or tau (1) where.
+
+    Args:
+        rows: label, then S and tau of each column.
+        columns: names of what they stand under.
+        at: which of the two.
+    """
+    led: dict[str, list[str]] = {}
+    for place, name in zip(range(1 + at, 1 + 2 * len(columns), 2), columns, strict=True):
+        known = [(row[place], str(row[0])) for row in rows if isinstance(row[place], int | float)]
+        if known:
+            led.setdefault(max(known, key=itemgetter(0))[1], []).append(name)
+    parts = [f"{label} ({', '.join(names)})" for label, names in led.items()]
+    return f"Highest {('S', 'tau')[at]}: {'; '.join(parts)}." if parts else ""

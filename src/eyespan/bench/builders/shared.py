@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eyespan.bench import metrics
-from eyespan.bench.records import NOISE, PLAIN, STOCK, Run
+from eyespan.bench.records import COMPILED, NOISE, PLAIN, STOCK, Run
 from eyespan.bench.settings import Comparison, Settings
 from eyespan.bench.tables import Cell, Figure, Series, Table
 
@@ -57,9 +57,21 @@ class Report:
                 f"; {self.manifest['machine']}, {self.manifest['threads']} threads, commit "
                 f"{(self.manifest['commit'] or 'unknown')[:12]}"
             )
+        if warning := repeats_said(int(self.manifest.get("repeated_inputs", 0)), inputs):
+            text += f"; {warning}"
         for label, reason in self.skipped.items():
             text += f". {label} is left out: {reason}"
         return text + "."
+
+
+def repeats_said(again: int, inputs: int) -> str:
+    """A warning where more than one input in a hundred is an earlier one once more, else ""."""
+    if again <= 0.01 * inputs:
+        return ""
+    return (
+        f"{again} of {inputs} inputs repeat an earlier one, whose answer a method that remembers "
+        "recalls"
+    )
 
 
 _PAIRS = {"each": "a plain run beside every run", "round": "a plain run in every round"}
@@ -87,11 +99,12 @@ def number(value: float) -> Cell:
 def summary(report: Report) -> Table:
     """Every method over all inputs: speed over our plain loop and over stock, tau, the slow end."""
     columns = (
-        "Method", "S", "95 % interval", "S over stock", "S decode only", "ratio of sums", "tau",
-        "tokens / forward", "P10", "median", "above 1", "tokens/s", "outputs",
+        "Method", "S", "95 % interval", "S over stock", "S over compiled", "S decode only",
+        "ratio of sums", "tau", "tokens / forward", "P10", "median", "above 1", "tokens/s",
+        "outputs",
     )  # fmt: skip
     rows: list[tuple[Cell, ...]] = []
-    stock = report.timed(STOCK)
+    stock, compiled = report.timed(STOCK), report.timed(COMPILED)
     for label in [*report.labels, NOISE]:
         runs = report.timed(label)
         if not report.of(label):
@@ -107,6 +120,7 @@ def summary(report: Report) -> Table:
                 number(found.value),
                 f"{found.low:.2f} to {found.high:.2f}" if ratios else None,
                 number(metrics.mean(metrics.against(runs, stock))),
+                number(metrics.mean(metrics.against(runs, compiled))),
                 number(metrics.decode_speedup(runs)) if runs else None,
                 number(metrics.ratio_of_sums(runs)) if runs else None,
                 number(metrics.acceptance_length(runs)),
@@ -118,11 +132,13 @@ def summary(report: Report) -> Table:
                 outputs_of(report.of(label)),
             )
         )
+    ran = {"S over stock": stock, "S over compiled": compiled}
+    shown = [at for at, name in enumerate(columns) if ran.get(name, rows)]
     return Table(
         id="summary",
         title="All methods over all inputs",
-        columns=columns,
-        rows=tuple(rows),
+        columns=tuple(columns[at] for at in shown),
+        rows=tuple(tuple(row[at] for at in shown) for row in rows),
         caption=f"S is the mean of paired throughput ratios against plain decoding in our loop, "
         f"prefill included; '{NOISE}' is the same for a second plain side. {report.caption()}",
     )
@@ -131,7 +147,7 @@ def summary(report: Report) -> Table:
 def lossless(report: Report) -> Table:
     """How many answers of each method are the plain one."""
     rows = []
-    for label in [*report.labels, NOISE, STOCK, PLAIN]:
+    for label in [*report.labels, NOISE, STOCK, COMPILED, PLAIN]:
         runs = report.of(label)
         if runs:
             counts = _counts(runs)
@@ -152,6 +168,11 @@ def outputs_of(runs: Sequence[Run]) -> str:
     counts = _counts(runs)
     others = [f"{count} {name}" for name, count in counts.items() if count and name != "equal"]
     return ", ".join(others) if others else "equal"
+
+
+def equal_of(runs: Sequence[Run]) -> str:
+    """How many answers are the plain one, of how many."""
+    return f"{_counts(runs)['equal']} of {len(runs)}"
 
 
 def _counts(runs: Iterable[Run]) -> dict[str, int]:

@@ -7,7 +7,14 @@ layout), `demo`, `demo:receipt`, or `folder:PATH` (pictures and questions of you
 from eyespan.bench.datasets.local import demo_source, folder_source
 from eyespan.bench.datasets.public import PUBLIC, public_source
 from eyespan.bench.datasets.record import Record, Source, answer_message, question_message
-from eyespan.bench.datasets.selection import Chosen, Selection, load_selection, record_of, select
+from eyespan.bench.datasets.selection import (
+    Chosen,
+    Selection,
+    load_selection,
+    record_of,
+    repeated,
+    select,
+)
 from eyespan.errors import unknown_name
 
 
@@ -51,5 +58,6 @@ __all__ = [
     "open_source",
     "question_message",
     "record_of",
+    "repeated",
     "select",
 ]

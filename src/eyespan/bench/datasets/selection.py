@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from itertools import count
@@ -150,6 +150,19 @@ def load_selection(
             file, f"it holds {asked[0]} inputs of '{read.dataset}' drawn with seed {read.seed}"
         )
     return read
+
+
+def repeated(selections: Iterable[Selection]) -> int:
+    """Inputs whose pictures and questions an earlier one has too. Methods that remember recall its
+    answer, which says nothing about inputs that are new.
+    """
+    seen: set[tuple[tuple[str, ...], str]] = set()
+    count = 0
+    for one in (one for selection in selections for one in selection.inputs):
+        if one.problem is None:
+            count += (one.images, one.questions) in seen
+            seen.add((one.images, one.questions))
+    return count
 
 
 def _chosen(lines: list[dict[str, Any]]) -> tuple[Chosen, ...]:

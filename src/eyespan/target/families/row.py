@@ -37,8 +37,15 @@ class Family:
         tells_states: whether a forward that reads pictures may be asked for the states of its
             layers.
         tells_visual_tokens: whether projected visual tokens enter its decoder, and can be seen.
+        video_text: how one video is written in a prompt when there is no chat template; families
+            that have none take no videos but as tensors.
         split: how features of single pictures can be computed, so that none is encoded twice;
             None encodes a request's pictures together.
+        video_split: the same for videos.
+        wraps: its model hands all but pictures to a whole language model of its own, by keywords
+            that its signature does not show, and starts that one's `generate()`, not its own.
+        most_images: pictures that its processor finds places for; None is any number.
+        one_kind: its processor takes pictures or videos, not both in one prompt.
     """
 
     name: str
@@ -57,7 +64,12 @@ class Family:
     image_text: str = ""
     tells_states: bool = True
     tells_visual_tokens: bool = True
+    video_text: str = ""
     split: Split | None = None
+    video_split: Split | None = None
+    one_kind: bool = False
+    wraps: bool = False
+    most_images: int | None = None
 
     @property
     def sees(self) -> bool:
@@ -75,4 +87,4 @@ class Family:
     @property
     def watches(self) -> bool:
         """Whether the family takes videos."""
-        return bool(self.video_inputs)
+        return bool(self.video_inputs or self.video_text)

@@ -32,7 +32,9 @@ _QWEN_VL = Family(
     video_inputs=_GRID_VIDEOS,
     token_kinds="mm_token_type_ids",
     image_text="<|vision_start|><|image_pad|><|vision_end|>",
+    video_text="<|vision_start|><|video_pad|><|vision_end|>",
     split="patches",
+    video_split="patches",
 )
 
 _QWEN3_VL = replace(
@@ -41,6 +43,7 @@ _QWEN3_VL = replace(
     title="Qwen3-VL, Qwen3-VL-MoE",
     model_types=("qwen3_vl", "qwen3_vl_moe"),
     media_inputs=(*_GRID_IMAGES, *_GRID_VIDEOS),
+    video_text="<|video_pad|>",  # its processor puts time stamps and marks around every frame
 )
 
 _QWEN3_5 = replace(
@@ -68,6 +71,7 @@ _GLM4V = Family(
     video_inputs=_GRID_VIDEOS,
     token_kinds="mm_token_type_ids",
     image_text="<|begin_of_image|><|image|><|end_of_image|>",
+    video_text="<|begin_of_video|><|video|><|end_of_video|>",
     split="patches",
 )
 
@@ -105,6 +109,26 @@ _LLAVA_ONEVISION = replace(
     media_tokens=("<image>", "<video>"),
     media_inputs=("pixel_values", "image_sizes", "batch_num_images", "pixel_values_videos"),
     video_inputs=("pixel_values_videos",),
+    video_text="<video>\n",
+    video_split="rows",
+)
+
+_LLAVA_NEXT_VIDEO = replace(
+    _LLAVA_ONEVISION,
+    name="llava_next_video",
+    title="LLaVA-NeXT-Video",
+    model_types=("llava_next_video",),
+    media_inputs=("pixel_values", "image_sizes", "pixel_values_videos"),
+)
+
+_VIDEO_LLAVA = replace(
+    _LLAVA_NEXT_VIDEO,
+    name="video_llava",
+    title="Video-LLaVA",
+    model_types=("video_llava",),
+    media_inputs=("pixel_values", "pixel_values_videos"),
+    split="rows",
+    video_split=None,
 )
 
 _MISTRAL3 = replace(
@@ -118,12 +142,21 @@ _MISTRAL3 = replace(
 
 _IDEFICS = Family(
     name="idefics",
-    title="Idefics2, Idefics3, SmolVLM",
-    model_types=("idefics2", "idefics3", "smolvlm"),
+    title="Idefics2, Idefics3",
+    model_types=("idefics2", "idefics3"),
     media_fields=("image_token_id",),
     media_tokens=("<image>", "<fake_token_around_image>", "<global-img>"),
     media_inputs=("pixel_values", "pixel_attention_mask"),
     image_text="<image>",
+)
+
+_SMOLVLM = replace(
+    _IDEFICS,
+    name="smolvlm",
+    title="SmolVLM",
+    model_types=("smolvlm",),
+    video_text="<video>",
+    one_kind=True,
 )
 
 _INTERNVL = Family(
@@ -134,6 +167,7 @@ _INTERNVL = Family(
     media_tokens=("<IMG_CONTEXT>", "<img>", "</img>"),
     media_inputs=("pixel_values",),
     image_text="<IMG_CONTEXT>\n",
+    video_text="<video>\n",
 )
 
 _GOT_OCR2 = Family(
@@ -272,6 +306,27 @@ _MOLMO2 = Family(
     image_text="<|image|>",
 )
 
+_BLIP2 = Family(
+    name="blip2",
+    title="BLIP-2 (with a decoder-only language model)",
+    model_types=("blip-2",),
+    media_fields=("image_token_id",),
+    media_tokens=("<image>",),
+    media_inputs=("pixel_values",),
+    split="rows",
+    wraps=True,
+    most_images=1,
+)
+
+_INSTRUCTBLIP = replace(
+    _BLIP2,
+    name="instructblip",
+    title="InstructBLIP (with a decoder-only language model)",
+    model_types=("instructblip",),
+    media_inputs=("pixel_values", "qformer_input_ids", "qformer_attention_mask"),
+    split=None,  # its features depend on the question
+)
+
 _LFM2_VL = Family(
     name="lfm2_vl",
     title="LFM2-VL (short convolutions and attention)",
@@ -292,8 +347,11 @@ FAMILIES: tuple[Family, ...] = (
     _LLAVA,
     _LLAVA_NEXT,
     _LLAVA_ONEVISION,
+    _LLAVA_NEXT_VIDEO,
+    _VIDEO_LLAVA,
     _MISTRAL3,
     _IDEFICS,
+    _SMOLVLM,
     _INTERNVL,
     _GOT_OCR2,
     _OVIS2,
@@ -304,6 +362,8 @@ FAMILIES: tuple[Family, ...] = (
     _MLLAMA,
     _PHI4_MULTIMODAL,
     _MOLMO2,
+    _BLIP2,
+    _INSTRUCTBLIP,
     _LFM2_VL,
 )
 """Rows of the vision-language families."""

@@ -9,7 +9,17 @@ import torch
 import transformers
 
 from eyespan.testing.text_models import gemma_sizes, sizes
-from eyespan.testing.tokens import IMAGE, IMAGE_PAD, MEDIA_END, MEDIA_START, VIDEO_PAD, VOCAB_SIZE
+from eyespan.testing.tokens import (
+    BOS,
+    EOS,
+    IMAGE,
+    IMAGE_PAD,
+    MEDIA_END,
+    MEDIA_START,
+    PAD,
+    VIDEO_PAD,
+    VOCAB_SIZE,
+)
 from eyespan.testing.vision.pictures import (
     IMAGE_ID,
     Tensors,
@@ -207,6 +217,45 @@ def _molmo2_pictures(count: int) -> Tensors:
     }
 
 
+def _blip(kind: str = "Blip2Config") -> Any:
+    text = transformers.OPTConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=64,
+        ffn_dim=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        word_embed_proj_dim=64,
+        max_position_embeddings=512,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        tie_word_embeddings=False,
+    )
+    former = {
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    return getattr(transformers, kind)(
+        vision_config=tower(),
+        qformer_config=former,
+        text_config=text,
+        num_query_tokens=4,
+        image_token_index=IMAGE,
+        tie_word_embeddings=False,
+    )
+
+
+def _asked_pictures(count: int) -> Tensors:
+    """Pictures and, for each, the question as the Q-Former reads it."""
+    return {
+        "pixel_values": noise(count, 3, 28, 28),
+        "qformer_input_ids": torch.arange(10, 15).repeat(count, 1),
+    }
+
+
 def _lfm2_vl() -> Any:
     vision = {
         "hidden_size": 32,
@@ -265,5 +314,7 @@ FED: Mapping[str, Tiny] = {
         before=(MEDIA_START,),
         after=(MEDIA_END,),
     ),
+    "blip2": Tiny(config=_blip, pictures=squares(28)),
+    "instructblip": Tiny(config=lambda: _blip("InstructBlipConfig"), pictures=_asked_pictures),
     "lfm2_vl": Tiny(config=_lfm2_vl, pictures=_lfm2_pictures),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -72,9 +72,35 @@ def _onevision_pictures(count: int) -> Tensors:
     }
 
 
-def _onevision_videos(count: int) -> Tensors:
-    """Three frames a video."""
-    return {"pixel_values_videos": noise(count, 3, 3, 28, 28)}
+def _llava_next_video() -> Any:
+    return transformers.LlavaNextVideoConfig(
+        vision_config=clip(56),
+        text_config=llama(),
+        image_grid_pinpoints=[[56, 112], [112, 56], [112, 112]],
+        video_token_id=VIDEO_PAD,
+        spatial_pool_stride=2,
+        **IMAGE_ID,
+    )
+
+
+def _next_pictures(count: int) -> Tensors:
+    """Pictures of up to two tiles of 56 and their overview."""
+    shapes = ((56, 112), (112, 56))
+    return {
+        "pixel_values": noise(count, 3, 3, 56, 56),
+        "image_sizes": torch.tensor([shapes[at % 2] for at in range(count)]),
+    }
+
+
+def _film(side: int, frames: int) -> Callable[[int], Tensors]:
+    """Videos [n, frames, 3, side, side]."""
+    return lambda count: {"pixel_values_videos": noise(count, frames, 3, side, side)}
+
+
+def _video_llava() -> Any:
+    return transformers.VideoLlavaConfig(
+        vision_config=clip(), text_config=llama(), video_token_id=VIDEO_PAD, **IMAGE_ID
+    )
 
 
 def _pixtral_tower() -> Any:
@@ -184,8 +210,12 @@ FED: Mapping[str, Tiny] = {
     "pixtral": Tiny(config=_pixtral, pictures=_sized),
     "mistral3": Tiny(config=_mistral3, pictures=_sized),
     "llava_onevision": Tiny(
-        config=_llava_onevision, pictures=_onevision_pictures, videos=_onevision_videos
+        config=_llava_onevision, pictures=_onevision_pictures, videos=_film(28, frames=3)
     ),
+    "llava_next_video": Tiny(
+        config=_llava_next_video, pictures=_next_pictures, videos=_film(56, frames=2)
+    ),
+    "video_llava": Tiny(config=_video_llava, pictures=squares(28), videos=_film(28, frames=8)),
     "idefics2": Tiny(config=_idefics2, pictures=nested(28)),
     "idefics3": Tiny(config=_idefics3, pictures=nested(56)),
     "smolvlm": Tiny(config=lambda: _idefics3("SmolVLMConfig"), pictures=nested(56)),
