@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -71,3 +72,9 @@ def test_a_number_has_a_birth_certificate() -> None:
     made = manifest()
     assert set(made) == {"commit", "versions", "machine", "threads", "command", "time"}
     assert {"eyespan", "torch", "transformers"} <= set(made["versions"])
+
+
+def test_a_command_names_the_program_and_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    for called in ("/somewhere/bin/eyespan", "/somewhere/src/eyespan/__main__.py"):
+        monkeypatch.setattr(sys, "argv", [called, "bench", "run", "a file.toml"])
+        assert manifest()["command"] == "eyespan bench run 'a file.toml'"

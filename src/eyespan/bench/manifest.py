@@ -30,7 +30,7 @@ def manifest() -> dict[str, Any]:
         },
         "machine": _processor(),
         "threads": torch.get_num_threads(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([_program(), *sys.argv[1:]]),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
 
@@ -80,3 +80,9 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def _program() -> str:
+    """How this program is called: by its name, or as `python -m PACKAGE`'s package."""
+    called = Path(sys.argv[0])
+    return called.parent.name if called.name == "__main__.py" else called.name
