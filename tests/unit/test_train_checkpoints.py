@@ -338,6 +338,9 @@ def test_sizes_stand_next_to_the_papers(shell: Shell) -> None:
     assert done.code == 0
     assert "0.499" in done.out
     assert "0.621" in done.out
+    assert all(off in done.out for off in ("-20%", "+14%", "-7%"))
+    assert "text does not determine its counts" in done.out
+    assert "0.216 / 0.010 / 0.117 B" in done.out
     layer_size = 4096 * 8192 * 3 + 4096 * 4096 + 3 * 4096 * 11008
     ends = 3 * 4096 * 4096 + 32000 * 4096
     assert sizes("eagle3")[0].parts["total"] == layer_size + ends + 4 * 4096

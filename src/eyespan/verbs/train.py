@@ -71,15 +71,16 @@ def describe(
     from eyespan.train.describe import sizes, undetermined
 
     found = sizes(method)
-    table = Table("backbone", box=None, pad_edge=False)
-    names = list(dict.fromkeys(name for size in found for name in size.parts))
-    for name in (*names, "published", "off"):
-        table.add_column(name, justify="right")
+    table = Table("billions", box=None, pad_edge=False)
     for size in found:
-        published = "-" if size.published is None else f"{size.published / 1e9:.3f} B"
-        off = "-" if size.off is None else f"{size.off:+.0%}"
-        counts = [f"{size.parts.get(name, 0) / 1e9:.3f} B" for name in names]
-        table.add_row(size.backbone, *counts, published, off)
+        table.add_column(size.backbone, justify="right")
+    for name in dict.fromkeys(name for size in found for name in size.parts):
+        table.add_row(name, *(f"{size.parts.get(name, 0) / 1e9:.3f}" for size in found))
+    for name, said in (
+        ("published", ["-" if s.published is None else f"{s.published / 1e9:.3f}" for s in found]),
+        ("off", ["-" if size.off is None else f"{size.off:+.0%}" for size in found]),
+    ):
+        table.add_row(name, *said)
     console.answers().print(table)
     if words := undetermined(found):
         console.answers().print(words, style="dim", soft_wrap=True)
