@@ -106,7 +106,8 @@ class Rule:
 
 FED = tuple(family for family in EVERY_SEEING if family not in SEEING)
 OWN = (
-    "qwen3_vl", "llava_onevision", "llava_next_video", "video_llava", "internvl", "smolvlm", "blip2",
+    "qwen3_vl", "llava_onevision", "llava_next_video", "video_llava", "internvl", "smolvlm",
+    "blip2",
 )  # fmt: skip
 """Those of them that have a tiny processor all the same; SmolVLM's needs a package."""
 TEXT_CHATS = tuple(family for family in FED if family not in OWN)
