@@ -13,6 +13,7 @@ from eyespan.errors import (
     UnsupportedTarget,
 )
 from eyespan.testing import EVERY_SEEING, EVERY_TEXT, SEEING, WATCHING
+from tests.parity.steps import WRAPPED
 
 AXES: dict[str, tuple[str, ...]] = {
     "drafter": (*DRAFTERS, "random", "oracle"),
@@ -104,6 +105,12 @@ class Rule:
 
 
 FED = tuple(family for family in EVERY_SEEING if family not in SEEING)
+OWN = (
+    "qwen3_vl", "llava_onevision", "llava_next_video", "video_llava", "internvl", "smolvlm",
+    "blip2",
+)  # fmt: skip
+"""Those of them that have a tiny processor all the same; SmolVLM's needs a package."""
+TEXT_CHATS = tuple(family for family in FED if family not in OWN)
 WINDOWS = (
     "mistral", "gemma3_text", "qwen2_windows", "olmo3", "cohere2", "llama4_text", "gemma2",
     "gpt_oss", "gemma3n_text", "aya_vision", "cohere2_vision", "gemma3", "gemma4", "paligemma2",
@@ -168,10 +175,26 @@ RULES = (
         "a static cache",
     ),
     Rule(
-        {"cache": ("chat",), "family": FED, "images": PICTURES},
+        {"cache": ("chat",), "family": TEXT_CHATS, "images": PICTURES},
         "tiny processors of these read text",
         InputError,
         "reads text only",
+    ),
+    Rule(
+        {"cache": ("chat",), "family": ("blip2",)},
+        "its processor has no turns",
+        InputError,
+        "no chat template",
+    ),
+    Rule(
+        {"way": ("enabled",), "family": WRAPPED},
+        "their generate() starts another",
+        UnsupportedTarget,
+        "the language model inside it",
+    ),
+    Rule(
+        {"cache": ("chat",), "family": ("smolvlm",), "images": PICTURES},
+        "whether it takes them in turns depends on a package",
     ),
     Rule(
         {"family": tuple(set(AXES["family"]) - set(WATCHING)), "images": ("video",)},
