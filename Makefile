@@ -38,11 +38,15 @@ check: setup
 	$(PY) -m mypy
 	scripts/check_core.sh $(PY)
 
+# One process a core, each with one thread: the models are tiny.
+JOBS ?= 2
+PYTEST := env OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist worksteal
+
 test: check
-	$(PY) -m pytest -m "not slow and not gpu"
+	$(PYTEST) -m "not slow and not gpu"
 
 test-all: check
-	$(PY) -m pytest -m "not gpu"
+	$(PYTEST) -m "not gpu"
 
 # The README's table and RECAP's on the demo's set; start it again after an interruption and it goes
 # on. About 2,000 answers of the demo model, 0.8 s of one core each, 3 minutes of replay and one to

@@ -16,6 +16,7 @@ from eyespan.generation import Engine
 from eyespan.rejection import Verification
 from eyespan.sequence import Running
 from eyespan.target.base import Prompt, TargetInfo
+from eyespan.target.families import family_of
 from eyespan.target.loading import load_target
 from eyespan.target.shaping import (
     dictionary_result,
@@ -27,6 +28,18 @@ from eyespan.target.shaping import (
 from eyespan.types import Cut, Ints, Request
 
 log = logging.getLogger("eyespan")
+
+
+def _check_writes_from_ids(model: Any) -> None:
+    """Known from the row alone, before loading reads a first token with the model."""
+    config = getattr(model, "config", None)
+    if hasattr(config, "model_type") and family_of(config).wraps:
+        raise UnsupportedTarget(
+            f"speculation in generate() of '{type(model).__name__}'",
+            found="it starts generate() of the language model inside it, with embeddings",
+            needed="a model whose own generate() writes from ids is needed",
+            todo="Use eyespan.load(model).generate(...), which takes it.",
+        )
 
 
 class Speculation:
@@ -51,15 +64,9 @@ class Speculation:
         drafter_options: dict[str, Any],
         verification: Verification = "walk",
     ) -> None:
+        _check_writes_from_ids(model)
         target = load_target(model)
         try:
-            if target.family.wraps:
-                raise UnsupportedTarget(
-                    f"speculation in generate() of '{target.info.name}'",
-                    found="it starts generate() of the language model inside it, with embeddings",
-                    needed="a model whose own generate() writes from ids is needed",
-                    todo="Use eyespan.load(model).generate(...), which takes it.",
-                )
             self.engine = Engine(
                 target, drafter, budget=budget, verification=verification, **drafter_options
             )

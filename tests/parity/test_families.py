@@ -156,7 +156,7 @@ def budgets() -> list[Any]:
 @pytest.mark.parametrize(("family", "images", "videos", "budget"), budgets())
 def test_A08_recap_is_lossless(family: str, images: int, videos: int, budget: int) -> None:
     target, prompt = target_of(family), prompt_of(family, images, videos)
-    drafter = make_drafter("recap", vocab_size=target.info.vocab_size, budget=budget)
+    drafter = make_drafter("recap", vocab_size=target.info.vocab_size, nodes=budget)
     engine = Engine(target, drafter, budget="fixed")
     for _ in range(2):  # the second answer starts with a warm memory
         running = answer(engine, prompt, TOKENS)

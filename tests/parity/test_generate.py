@@ -70,7 +70,7 @@ def grid() -> list[Any]:
 @pytest.mark.parametrize(("family", "pictures", "budget", "fusion"), grid())
 def test_recap(family: str, pictures: int, budget: int, fusion: str) -> None:
     target = target_of(family)
-    drafter = make_drafter("recap", vocab_size=target.info.vocab_size, budget=budget, fusion=fusion)
+    drafter = make_drafter("recap", vocab_size=target.info.vocab_size, nodes=budget, fusion=fusion)
     engine = Engine(target, drafter, budget="fixed")
     for _ in range(2):  # the second answer starts with a warm memory
         answer = engine.generate(PROMPT, tiny_images(pictures), max_new_tokens=TOKENS)
