@@ -239,7 +239,9 @@ class RecordedTarget:
 
 
 class _State:
-    """Where a replayed answer stands."""
+    """Where a replayed answer stands; a recording has no cache that could fill up."""
+
+    room: int | None = None
 
     def __init__(self, one: Recorded) -> None:
         self.rows = SeenRows(one)
