@@ -49,9 +49,8 @@ test-all: check
 	$(PYTEST) -m "not gpu"
 
 # The README's table and RECAP's on the demo's set; start it again after an interruption and it goes
-# on. About 2,000 answers of the demo model, 0.8 s of one core each, 3 minutes of replay and one to
-# compile stock's loop: about half an hour on a quiet core. An answer that differs or fails ends it
-# with 1, after the report.
+# on. The runs took 39 minutes on one core, the trained drafters' weights included; replay adds a few.
+# An answer that differs or fails ends it with 1, after the report.
 #   overview: README, Tables 2, 3, 15, Figure 6      1: Tables 1, 18, Figure 8     8: also Figure 4
 #   replay: Tables 5 to 7, 14, 16, 17, Figures 3, 5, 7
 BENCH_OUT ?= build/bench
