@@ -29,9 +29,9 @@ from eyespan.testing import tiny_images, tiny_target
 from tests.fake_bench import FakeClock, FakeTarget
 
 TABLES = (
-    "overview", "recap_table1", "recap_table2", "recap_table3", "recap_table4", "recap_table8",
-    "recap_table9", "recap_table10", "recap_table12", "recap_table13", "recap_table15",
-    "recap_table18",
+    "overview", "recap_figure3", "recap_table1", "recap_table2", "recap_table3", "recap_table4",
+    "recap_table8", "recap_table9", "recap_table10", "recap_table12", "recap_table13",
+    "recap_table15", "recap_table18",
 )  # fmt: skip
 
 
@@ -232,6 +232,9 @@ def test_tables_hold_what_the_records_say(tmp_path: Path) -> None:
     assert gain[:2] == ("parts", "m on n")
     assert gain[2] > 0
     assert gain[7] == 5, "inputs, not turns"
+    by_set = tables["recap_figure3"].rows
+    assert [row[5] for row in by_set] == [3, 2], "the same inputs, set by set"
+    assert all(row[3] <= row[2] <= row[4] for row in by_set)
     counts = {row[0]: row[1] for row in tables["lossless"].rows}
     assert counts == {"m": 12, "n": 12, NOISE: 12, PLAIN: 12}, "six turns, two repeats"
     assert len([run for run in runs if run.method == "m"]) == 12

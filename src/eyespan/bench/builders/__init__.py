@@ -36,6 +36,7 @@ BUILDERS: Mapping[str, Builder] = {
     "fovea_figure4": Builder("answers", fovea.figure4),
     "fovea_figure6": Builder("answers", fovea.figure6),
     "overview": Builder("answers", main.overview),
+    "recap_figure3": Builder("answers", gains.figure3),
     "recap_table1": Builder("answers", main.table1),
     "recap_table2": Builder("answers", main.table2),
     "recap_table3": Builder("answers", main.table3),
