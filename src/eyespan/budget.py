@@ -155,8 +155,8 @@ class Pace(NamedTuple):
 
     def costs(self, rows: int, most: int) -> npt.NDArray[np.float64]:
         """[most + 1] milliseconds of checking 0, 1, ... nodes in each of some rows."""
-        sizes = np.arange(1, most + 2)
-        return self.curve.of(rows * sizes) if self.one_pass else rows * self.curve.of(sizes)
+        widths = self.curve.widths(rows) if self.one_pass else rows * self.curve.widths(1)
+        return widths[: most + 1]
 
 
 class Guess(NamedTuple):
@@ -215,7 +215,7 @@ def best_cuts(
     host_ms: float,
     cap: int,
     worth: float = 0.0,
-) -> list[Nodes]:
+) -> list[Ints]:
     """Which nodes to send of each row of one pass, likeliest first: up to the width that brings
     the most tokens per millisecond, or none.
 
@@ -233,7 +233,7 @@ def best_cuts(
         worth: tokens that a sent node brings later, accepted or not.
     """
     costs = curve.widths(len(chances))
-    cuts = _core.best_cuts(
+    return _core.best_cuts(
         chances,
         costs,
         host_ms=host_ms,
@@ -241,4 +241,3 @@ def best_cuts(
         worth=worth,
         margin=MARGIN,
     )
-    return [*cuts]

@@ -83,7 +83,7 @@ class Policy:
 
     def costs_of(self, most: int) -> npt.NDArray[np.float64]:
         """[most + 1] milliseconds of a plain step, then of rounds with 1 to `most` guesses."""
-        costs = self._curve.of(np.arange(1, most + 2))
+        costs = self._curve.widths(1)[: most + 1].copy()
         costs[1:] += self._host_ms
         return costs
 

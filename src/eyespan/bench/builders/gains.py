@@ -56,10 +56,7 @@ def figure3(report: Report) -> Results:
     for one in comparisons(report):
         found = {}
         for name in report.settings.datasets:
-            over, runs = (
-                [run for run in report.timed(label) if run.dataset == name]
-                for label in (one.over, one.method)
-            )
+            over, runs = (_runs(report, label, name) for label in (one.over, one.method))
             if not runs or not over:
                 continue
             found[name], inputs = _interval(report, over, runs)
@@ -198,11 +195,14 @@ def _bars(name: str, values: Sequence[tuple[str, float, float]]) -> Series:
 
 
 def _gain(report: Report, one: Comparison, *, dataset: str, stream: str | None = None) -> float:
-    def some(label: str) -> list[Run]:
-        return [
-            run
-            for run in report.timed(label)
-            if run.dataset == dataset and stream in (None, run.stream)
-        ]
+    runs, over = (_runs(report, label, dataset, stream) for label in (one.method, one.over))
+    return metrics.gain(metrics.pooled_ratios(runs, over).values())
 
-    return metrics.gain(metrics.pooled_ratios(some(one.method), some(one.over)).values())
+
+def _runs(report: Report, label: str, dataset: str, stream: str | None = None) -> list[Run]:
+    """A method's timed answers on one set, of one stream where it is named."""
+    return [
+        run
+        for run in report.timed(label)
+        if run.dataset == dataset and stream in (None, run.stream)
+    ]
