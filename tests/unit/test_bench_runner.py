@@ -30,8 +30,8 @@ from tests.fake_bench import FakeClock, FakeTarget
 
 TABLES = (
     "overview", "recap_figure3", "recap_table1", "recap_table2", "recap_table3", "recap_table4",
-    "recap_table7", "recap_table8", "recap_table9", "recap_table10", "recap_table12", "recap_table13",
-    "recap_table15", "recap_table18",
+    "recap_table7", "recap_table8", "recap_table9", "recap_table10", "recap_table12",
+    "recap_table13", "recap_table15", "recap_table18",
 )  # fmt: skip
 
 
