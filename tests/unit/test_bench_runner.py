@@ -305,9 +305,27 @@ def test_two_runs_side_by_side(tmp_path: Path) -> None:
     assert 0 < low <= change <= high
     assert tau_after > tau_before
     assert rows[NOISE][4] == 0.0
+    assert "differ in" not in between(tmp_path / "a", tmp_path / "b").caption
+    run_fake(replace(settings, max_new_tokens=9, noise=False), tmp_path / "c")
+    caption = between(tmp_path / "a", tmp_path / "c").caption
+    assert "differ in max_new_tokens (15 in A, 9 in B), noise (true in A, false in B)." in caption
+    (tmp_path / "c" / "run.json").write_text("{")
+    assert "not known" in between(tmp_path / "a", tmp_path / "c").caption
     Store(tmp_path / "empty").close()
     with pytest.raises(InputError, match="no method"):
         between(tmp_path / "a", tmp_path / "empty")
+
+
+@pytest.mark.usefixtures("fake")
+def test_other_pictures_under_the_same_names_are_not_compared(tmp_path: Path) -> None:
+    settings = fake_settings(tmp_path, seeds=(3,), tables=(), repeats=1, resamples=1)
+    run_fake(settings, tmp_path / "a")
+    with Store(tmp_path / "b") as store:
+        for run in read_runs(tmp_path / "a"):
+            done = Done(stream=run.stream, dataset=run.dataset, input=run.input, answers=())
+            store.append([replace(run, image="another")], done)
+    with pytest.raises(InputError, match="no method that both measured"):
+        between(tmp_path / "a", tmp_path / "b")
 
 
 def test_a_real_model_with_pictures_and_stock_beside_it(tmp_path: Path) -> None:
