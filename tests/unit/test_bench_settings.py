@@ -162,7 +162,8 @@ def test_a_base_gives_what_is_not_said(file: Path) -> None:
         (('label = "A"', 'label = "A,B"'), "commas"),
         (('label = "B"', 'label = "A"'), "name of its own"),
         (("budget = 0", 'budget = "much"'), "budget"),
-        (('options = { orders = "U" }', 'options = "U"'), "options"),
+        (('options = { orders = "U" }', 'options = "U"'), "options.*must be a table"),
+        (('label = "A"', "label = 3"), "label.*must be text"),
         (('tables = ["recap_table1"]', "max_inputs = 0"), "max_inputs"),
         (('tables = ["recap_table1"]', "max_inputs = true"), "max_inputs"),
         (('tables = ["recap_table1"]', 'pairing = "never"'), "pairing"),
@@ -171,6 +172,9 @@ def test_a_base_gives_what_is_not_said(file: Path) -> None:
         (('tables = ["recap_table1"]', "stock = 1"), "stock"),
         (('tables = ["recap_table1"]', "model = 3"), "model"),
         (('tables = ["recap_table1"]', "seeds = []"), "seeds"),
+        (('["demo"]', "[]"), "datasets.*something in it"),
+        (('tables = ["recap_table1"]', "occupancies = [0]"), "occupancies.*from 1"),
+        (('tables = ["recap_table1"]', "occupancies = []"), "occupancies"),
     ],
 )
 def test_mistakes_are_refused(file: Path, change: tuple[str, str], said: str) -> None:

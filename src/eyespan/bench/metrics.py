@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from eyespan.bench.records import Run
+from eyespan.bench.records import TIMED, Run
 
 Statistic = Callable[[Sequence[float]], float]
 Key = TypeVar("Key", bound=Hashable)
@@ -21,7 +21,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 def comparable(runs: Iterable[Run]) -> list[Run]:
     """Those that wrote the plain answer, near ties included: only they have a speed."""
-    return [run for run in runs if run.status in ("equal", "near tie")]
+    return [run for run in runs if run.status in TIMED]
 
 
 def throughput_ratio(run: Run) -> float:

@@ -4,9 +4,10 @@ what may still be changed when it drafts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, get_type_hints
 
 from eyespan.errors import ConfigError, unknown_name
 from eyespan.types import MAX_PACK
@@ -53,6 +54,7 @@ class HeadConfig:
         Raises:
             ConfigError: naming the field.
         """
+        check_kinds(type(self), asdict(self), type(self).__name__)
         for name in ("hidden_size", "layers", "heads", "kv_heads", "head_dim", "vocab_size"):
             need(self, name, getattr(self, name) >= 1, "at least 1")
         need(self, "kv_heads", self.heads % self.kv_heads == 0, f"a divisor of heads={self.heads}")
@@ -130,6 +132,41 @@ def need(config: Any, name: str, holds: bool, needed: str) -> None:
         )
 
 
+def check_kinds(kind: type[HeadConfig], values: Mapping[str, Any], whose: str) -> None:
+    """Refuse values of another kind than their fields: configs come from TOML and JSON too.
+
+    Args:
+        kind: config whose fields they are.
+        values: some or all of its fields; unknown ones are not looked at.
+        whose: config or drafter, for the message.
+
+    Raises:
+        ConfigError: naming the field.
+    """
+    hints = get_type_hints(kind)
+    for name, value in values.items():
+        fits, needed = _KINDS.get(hints.get(name), _ANYTHING)
+        if not fits(value):
+            raise ConfigError(
+                f"{whose}.{name}",
+                found=f"it is {value!r}",
+                needed=f"it must be {needed}",
+                todo=f"Change {name}, or leave it out for the published setting.",
+            )
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(cast(float, value))
+
+
+_ANYTHING: tuple[Callable[[object], bool], str] = (lambda value: True, "")
+_KINDS: Mapping[Any, tuple[Callable[[object], bool], str]] = {
+    int: (lambda value: type(value) is int, "a whole number"),
+    float: (_is_number, "a number"),
+    bool: (lambda value: type(value) is bool, "true or false"),
+}
+
+
 def check_options(name: str, kind: type[HeadConfig], options: Mapping[str, Any]) -> None:
     """Refuse options of a trained head's drafter that are no fields or would change its weights.
 
@@ -152,6 +189,7 @@ def check_options(name: str, kind: type[HeadConfig], options: Mapping[str, Any])
             )
         if option not in known:
             raise unknown_name(f"{name} option", option, ["checkpoint", *known])
+    check_kinds(kind, options, name)
 
 
 def defaults(kind: type[HeadConfig]) -> dict[str, Any]:
