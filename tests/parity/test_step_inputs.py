@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from eyespan.testing import EVERY_SEEING, tiny_prompt
+from eyespan.testing import tiny_prompt
 from eyespan.train.teacher import extended
 from eyespan.types import Needs
 from tests.parity.steps import WORST, gap, step, steps_after, target_of
