@@ -148,12 +148,14 @@ class Pace(NamedTuple):
         beliefs: turns scores into chances.
         cap: most nodes that may be sent.
         one_pass: whether the rows of a batch share a forward.
+        rival: what another drafter has guessed for the same place, to be sent along in any case.
     """
 
     curve: CostCurve
     beliefs: Calibration
     cap: int
     one_pass: bool
+    rival: Guess | None = None
 
     def costs(self, rows: int, most: int) -> npt.NDArray[np.float64]:
         """[most + 1] milliseconds of checking 0, 1, ... nodes in each of some rows."""
