@@ -159,7 +159,7 @@ def _peak_from_here() -> Callable[[], int]:
     """Asked later: the most bytes allocated on the current GPU since now; -1 where none is used."""
     import torch
 
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return lambda: -1
     torch.cuda.reset_peak_memory_stats()
     return torch.cuda.max_memory_allocated
