@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from eyespan.answer import Chunk
 from eyespan.closing import Closing
+from eyespan.counts import whole
 from eyespan.errors import ConfigError, InputError, UnsupportedRequest
 from eyespan.stream import Stream
 from eyespan.target.features import FeatureMemory
@@ -273,18 +274,17 @@ class Chat(Closing["Chat"]):
     def _place(self, turn: int) -> int:
         """Where a turn stands among the messages."""
         places = [at for at, said in enumerate(self._said) if said.role == "user"]
-        if isinstance(turn, bool) or not isinstance(turn, int):
-            turn = len(places)
-        if not -len(places) <= turn < len(places):
+        place = whole(turn)
+        if place is None or not -len(places) <= place < len(places):
             raise ConfigError(
-                f"turn {turn} of a chat",
+                f"turn {turn!r:.40} of a chat",
                 found=f"it has {len(places)}",
                 needed=f"a whole number from {-len(places)} to {len(places) - 1}"
                 if places
                 else "a chat with at least one turn",
                 todo="Count user turns from 0, or from the end.",
             )
-        return places[turn]
+        return places[place]
 
     def _answer(self, before: tuple[Said, ...], said: Said, options: dict[str, Any]) -> ChatStream:
         """Open a stream over the whole conversation."""

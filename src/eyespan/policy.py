@@ -69,7 +69,7 @@ class Policy:
         *,
         one_pass: bool = False,
     ) -> None:
-        self.budget = check_budget(budget)
+        self.budget = budget = check_budget(budget)
         self.ask = 0 if budget == 0 else min(drafter.fixed_budget, MAX_PACK - 1)
         self.sizes = Sizes(self)
         self.auto = self.ask > 0 and budget != "fixed"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NoReturn, TypeAlias
 
+from eyespan.counts import real, whole
 from eyespan.errors import ConfigError, unknown_name
 
 Rng: TypeAlias = Literal["stream", "position"]
@@ -99,9 +100,10 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name, (kind, low, high) in _RANGES.items():
-            _check_number(name, getattr(self, name), kind, low, high)
+            number = _number(name, getattr(self, name), kind, low, high)
+            object.__setattr__(self, name, number)
         if self.temperature:
-            _check_number("temperature", self.temperature, float, 1e-6, 100)
+            _number("temperature", self.temperature, float, 1e-6, 100)
         for name in _CALLABLES:
             _check_callables(name, getattr(self, name))
         for name in _LISTS:
@@ -224,19 +226,21 @@ _LISTS = (
 _BIASES = ("logit_bias", "sequence_bias")
 
 
-def _check_number(name: str, value: Any, kind: type, low: float, high: float) -> None:
+def _number(name: str, value: Any, kind: type, low: float, high: float) -> float | None:
+    """The number of an option, validated; None where it is not given."""
     if value is None:
-        return
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    right = whole or (kind is float and real and math.isfinite(value))
-    if not right or not low <= value <= high:
+        return None
+    number: float | None = whole(value)
+    if number is None and kind is float:
+        number = real(value)
+    if number is None or not low <= number <= high:
         raise ConfigError(
             f"{name}={value!r:.40}",
-            found="out of range" if right else "not such a number",
+            found="not such a number" if number is None else "out of range",
             needed=f"a {'whole ' if kind is int else ''}number from {low} to {high}",
             todo="Change it or leave it out.",
         )
+    return number
 
 
 def _check_callables(name: str, value: Any) -> None:
@@ -265,8 +269,8 @@ def _check_biases(name: str, value: Any) -> None:
             todo="Write {id: number, ...}.",
         )
     for key, add in value.items():
-        real = isinstance(add, numbers.Real) and not isinstance(add, bool)
-        if not real or not add < math.inf:  # what is no number is not below it either
+        numeric = isinstance(add, numbers.Real) and not isinstance(add, bool)
+        if not numeric or not add < math.inf:  # what is no number is not below it either
             raise ConfigError(
                 f"{name} of {key!r:.40}",
                 found=f"{add!r:.40}",

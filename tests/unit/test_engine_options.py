@@ -167,3 +167,21 @@ def test_pictures_beside_a_prepared_prompt_are_refused() -> None:
     prompt = engine().target.prompt_from_ids([1, 2])
     with pytest.raises(InputError, match="prepared"):
         engine().generate(prompt, ["a.png"], max_new_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"foo": 1}, "option 'foo'"),
+        ({"images": ["a.png"]}, "option 'images'"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"temperature": -1}, "temperature=-1"),
+        ({"stop": [""]}, "stop string"),
+        ({"granularity": "word"}, "granularity 'word'"),
+        ({"response_format": {"type": "poem"}}, "poem"),
+    ],
+    ids=without_addresses,
+)
+def test_a_chat_is_refused_before_its_first_turn(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        engine().chat(**options)

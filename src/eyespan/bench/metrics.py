@@ -93,6 +93,21 @@ def against(runs: Sequence[Run], others: Sequence[Run]) -> list[float]:
     ]
 
 
+def length_changes(
+    runs: Sequence[Run], others: Sequence[Run]
+) -> dict[tuple[str, str, str, int, int], float]:
+    """Change of tau on every unit and repeat that both methods verified something on.
+
+    Returns:
+        {(stream, dataset, input, turn, repeat): tau of the run less that of the other}.
+    """
+    mine, theirs = (
+        {_unit(run): acceptance_length([run]) for run in some if run.forwards > 1}
+        for some in (runs, others)
+    )
+    return {unit: mine[unit] - theirs[unit] for unit in mine if unit in theirs}
+
+
 def pooled_ratios(runs: Sequence[Run], others: Sequence[Run]) -> dict[tuple[str, str, str], float]:
     """R_j of eq. 11: throughput of an input with its turns pooled, over another method's.
 

@@ -45,7 +45,7 @@ def table2(report: Report) -> Results:
         caption=report.caption(),
         source="FOVEA Table 2",
     )
-    return Results((values, losses) if rows else (values,))
+    return Results((values, losses, paired_lengths(report)) if rows else (values,))
 
 
 def table3(report: Report) -> Results:
@@ -103,7 +103,7 @@ def table7(report: Report) -> Results:
         + report.caption(),
         source="FOVEA Table 7",
     )
-    return Results((table,))
+    return Results((table, paired_lengths(report)))
 
 
 def figure4(report: Report) -> Results:
@@ -144,7 +144,7 @@ def figure4(report: Report) -> Results:
         )
         for what, series in bars.items()
     ]
-    return Results((table,), figures)
+    return Results((table, paired_lengths(report)), figures)
 
 
 def figure6(report: Report) -> Results:
@@ -192,6 +192,39 @@ def figure6(report: Report) -> Results:
         if points
     ]
     return Results((table,), figures)
+
+
+def paired_lengths(report: Report) -> Table:
+    """Every comparison's change of tau, answer by answer, set by set and over all, with an interval
+    that says whether it is one.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for one in comparisons(report):
+        if one.method == one.over:
+            continue
+        runs = report.timed(one.method)
+        pictures = {(run.stream, run.dataset, run.input): run.image for run in runs}
+        changes = metrics.length_changes(runs, report.timed(one.over))
+        for name in [*report.settings.datasets, None]:
+            there = {unit: by for unit, by in changes.items() if name in (None, unit[1])}
+            if not there:
+                continue
+            found = metrics.bootstrap(
+                list(there.values()),
+                [pictures[unit[:3]] for unit in there],
+                resamples=report.settings.resamples,
+            )
+            cells = map(number, (found.value, found.low, found.high))
+            rows.append((one.label, name or "all", *cells, len(there)))
+    return Table(
+        id="fovea_paired_tau",
+        title="Changes of tau, answer by answer",
+        columns=("Variant", "set", "change of tau", "low", "high", "answers"),
+        rows=tuple(rows),
+        caption="95 % intervals over resampled pictures; one that holds 0 is no change. "
+        + report.caption(),
+        source="after FOVEA",
+    )
 
 
 def _macro(
