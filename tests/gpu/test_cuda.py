@@ -9,6 +9,7 @@ import gc
 import pytest
 import torch
 
+from eyespan.bench.clock import engine_side
 from eyespan.generation import Engine
 from eyespan.target import load_target
 from eyespan.target.adapter import HuggingFaceTarget
@@ -60,6 +61,18 @@ def test_the_demo_writes_one_text_at_every_budget() -> None:
     for budget in (1, 16, "fixed", "auto"):
         got = Engine(target, "recap", budget=budget).generate(prompt, max_new_tokens=TOKENS)
         assert got.token_ids == want.token_ids
+
+
+def test_a_timed_answer_knows_its_peak() -> None:
+    """Every answer's own: a larger one before it does not count."""
+    target = target_on_gpu(SEEING[0], torch.float32)
+    engine = Engine(target, "none", budget=0)
+    held = sum(one.numel() * one.element_size() for one in target.model.parameters())
+    large, small = (
+        engine_side(engine, "abc abc", tiny_images(count), max_new_tokens=TOKENS)().peak_bytes
+        for count in (3, 0)
+    )
+    assert large > small >= held
 
 
 def test_memory_of_finished_requests_comes_back() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from eyespan.bench.builders import Report, build, fovea
+from eyespan.bench.builders import Report, build, costs, fovea
 from eyespan.bench.execute import execute
 from eyespan.bench.live import Board
 from eyespan.bench.records import Run, read_runs
@@ -122,6 +122,12 @@ def test_depth_interfaces_and_variants() -> None:
     runs = [replace(run, method="Correction") for run in runs]
     row = columns(fovea.table3(Report(settings=said, runs=runs)).tables[0])["Correction"]
     assert (row["draft ms"], row["extra MiB"], row["tau"]) == (4.0, 3.0, 2.0)
+    assert not any("GPU" in name for name in row), "no GPU, no column"
+    seen = [replace(run, peak_bytes=9 << 20, plain_peak_bytes=7 << 20) for run in runs]
+    row = columns(fovea.table3(Report(settings=said, runs=seen)).tables[0])["Correction"]
+    assert row["GPU peak over plain MiB"] == 2.0
+    (budgets,) = costs.table10(Report(settings=said, runs=seen)).tables
+    assert columns(budgets)["Correction"]["GPU GiB"] == (9 << 20) / (1 << 30)
     said = settings_of("table2")
     runs = [replace(run, method="FOVEA") for run in runs]
     runs += [run_of("without KL", name, speed=1.0, accepted=5) for name in "ab"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from eyespan.drafters import make_drafter
@@ -45,6 +46,13 @@ def test_values_of_another_kind_are_refused(field: str, value: object) -> None:
         for weights in ({}, {"checkpoint": "demo"}):
             with pytest.raises(ConfigError, match=rf"fovea\.{field}.*it must be"):
                 make_drafter("fovea", vocab_size=2048, **weights, **{field: value})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    shape = BACKBONES["llava-1.6-vicuna-7b"]
+    config = FoveaConfig.for_target(shape, nodes=np.int64(9), mass=np.float32(0.5), gamma=2)
+    assert (config.nodes, config.mass, config.gamma) == (9, 0.5, 2.0)
+    assert [type(each) for each in (config.nodes, config.mass, config.gamma)] == [int, float, float]
 
 
 def test_layers_to_read_are_numbers() -> None:

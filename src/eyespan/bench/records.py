@@ -54,6 +54,8 @@ class Run:
         plain_tokens, plain_seconds: of the plain run beside it; empty without one.
         state_bytes: what the drafter kept afterwards, -1 when it does not tell.
         parameters: weights that the drafter brings.
+        peak_bytes, plain_peak_bytes: most that was allocated on the GPU while it answered, and
+            while the plain run beside it did; -1 without a GPU.
     """
 
     stream: str
@@ -78,6 +80,8 @@ class Run:
     plain_seconds: Mapping[str, float] = field(default_factory=dict)
     state_bytes: int = -1
     parameters: int = 0
+    peak_bytes: int = -1
+    plain_peak_bytes: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,7 @@ _TUPLES = ("drafted_by_depth", "accepted_by_depth")
 _TIMES = ("seconds", "stage_ms", "plain_seconds")
 _NUMBERS = (
     "turn", "repeat", "tokens", "forwards", "drafted", "accepted", "plain_tokens", "state_bytes",
-    "parameters",
+    "parameters", "peak_bytes", "plain_peak_bytes",
 )  # fmt: skip
 
 
