@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 from eyespan.answer import Answer, Granularity
 from eyespan.async_stream import AsyncStream
 from eyespan.batching import Scheduler, Ticket, spread
-from eyespan.budget import Budget
+from eyespan.budget import Budget, CostCurve
 from eyespan.chat_session import Chat
 from eyespan.checks import MAX_NEW_TOKENS, check_parts, check_scope
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
 from eyespan.drafters import make_drafter, with_shipped_weights
 from eyespan.drafters.base import Bound, Drafter, KnowsTasks
+from eyespan.drawn import Drawn
 from eyespan.engine import Decoder
 from eyespan.errors import BatchError, ContextError, InputError
 from eyespan.grammar import Grammars
@@ -124,18 +125,26 @@ class Engine:
         if isinstance(self.drafter, Bound):
             self.drafter.bind(target)
         target.check_needs(self.drafter.needs)
-        policy = Policy(budget, self.drafter)
+        policy = self._policy(budget)
         if policy.ask > 0:
             self_test(target)
         if policy.auto:
             curve = cost_curve(target, self.drafter.needs)
-            policy = Policy(budget, self.drafter, curve, one_pass=target.info.one_pass)
+            policy = self._policy(budget, curve)
         self.policy = policy
-        self.decoder = Decoder(target, self.drafter, policy, rejection=self.rejection)
+        self.decoder = Decoder(target, self.drafter, policy)
         self.lock = Lock()
         """Held while a round runs."""
         self._numbers = count()
         self._grammars: Grammars | None = None
+
+    def _policy(self, budget: Budget, curve: CostCurve | None = None) -> Policy:
+        info, drafter = self.target.info, self.drafter
+        one_pass, chains = info.one_pass, info.drafts == "chains"
+        if self.rejection:
+            size = info.vocab_size
+            return Drawn(budget, drafter, curve, vocab_size=size, one_pass=one_pass, chains=chains)
+        return Policy(budget, drafter, curve, one_pass=one_pass, chains=chains)
 
     def generate(
         self,
