@@ -24,7 +24,7 @@ from eyespan.drafters import make_drafter, with_shipped_weights
 from eyespan.drafters.base import Bound, Drafter, KnowsTasks
 from eyespan.drawn import Drawn
 from eyespan.engine import Decoder
-from eyespan.errors import BatchError, ContextError, InputError
+from eyespan.errors import BatchError, ConfigError, ContextError, InputError
 from eyespan.grammar import Grammars
 from eyespan.policy import Policy
 from eyespan.rejection import Verification, check_verification
@@ -320,13 +320,21 @@ class Engine:
 
         Args:
             system: what the model is told before all turns; None leaves its template's own.
-            **options: of `stream`, for every turn that does not say otherwise.
+            **options: of `stream`, for every turn that does not say otherwise. Processors and
+                criteria are copied, so that their states start anew with every turn; a trace is
+                an open one.
 
         Raises:
             InputError: the model's folder has no chat template.
             ConfigError: an unknown option or a bad value.
         """
-        terms_of(self.sampling, **options)
+        if isinstance(terms_of(self.sampling, **options).trace, (str, Path)):
+            raise ConfigError(
+                "trace of a chat",
+                found="a path, to which every turn would write anew",
+                needed="an open trace takes many turns",
+                todo="Pass trace=eyespan.Trace(path), or name a path with a single turn.",
+            )
         if not getattr(self.target.processor, "chat_template", None):
             raise InputError(
                 f"a chat with '{self.target.info.name}'",
