@@ -207,7 +207,8 @@ def test_a_state_given_once_starts_anew_with_every_answer() -> None:
     while [stream for stream in streams if next(stream, None) is not None]:
         pass
     said = [len(stream.generation.token_ids) for stream in streams]
-    for options in (criteria, {"sampling": Sampling(**criteria)}):
+    given: list[dict[str, Any]] = [criteria, {"sampling": Sampling(**criteria)}]
+    for options in given:
         with engine().chat(max_new_tokens=8, **options) as chat:
             said += [len(chat.say(text).token_ids) for text in ("abc?", "and?")]
     assert said == [3] * 6
