@@ -13,11 +13,9 @@ processors, limits and memory scopes are the request's own, so each answer is it
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from threading import Event, Lock
 from time import perf_counter
 from traceback import clear_frames
@@ -27,7 +25,7 @@ from eyespan.answer import Answer, Chunk
 from eyespan.closing import Closing
 from eyespan.counts import whole
 from eyespan.errors import ConfigError, Overloaded
-from eyespan.sampling import Sampling
+from eyespan.sampling import Sampling, fresh_options
 from eyespan.target.base import Message, Prompt
 from eyespan.target.images import Picture
 from eyespan.types import Generation
@@ -363,23 +361,8 @@ def spread(
                 todo="Pass a seed; every answer then has a generator of its own.",
             )
         for sample in range(n):
-            mine = {**own, **_copies(own), "sampling": _fresh(base)}
+            mine = fresh_options({**own, "sampling": base})
             if (first := whole(seed)) is not None:
                 mine["seed"] = first + sample
             asked.append(Asked(prompt, images[at] if images is not None else (), mine))
     return asked
-
-
-_STATEFUL = ("logits_processors", "stopping_criteria")
-
-
-def _copies(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies of what may have a state."""
-    return {name: copy.deepcopy(options[name]) for name in _STATEFUL if name in options}
-
-
-def _fresh(sampling: Any) -> Any:
-    """The same options with states of their own; what is none is refused later."""
-    if not isinstance(sampling, Sampling):
-        return sampling
-    return replace(sampling, **_copies({name: getattr(sampling, name) for name in _STATEFUL}))

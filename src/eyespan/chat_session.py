@@ -20,6 +20,7 @@ from eyespan.answer import Chunk
 from eyespan.closing import Closing
 from eyespan.counts import whole
 from eyespan.errors import ConfigError, InputError, UnsupportedRequest
+from eyespan.sampling import fresh_options
 from eyespan.stream import Stream
 from eyespan.target.features import FeatureMemory
 from eyespan.target.images import Picture, open_pictures, picture_digest
@@ -305,7 +306,7 @@ class Chat(Closing["Chat"]):
                 conversation=self.id,
                 keep=None if self._reads_all else told,
             )
-            stream = self._engine.stream(prompt, **{**self._options, **options})
+            stream = self._engine.stream(prompt, **{**fresh_options(self._options), **options})
             busy.stay()
         return ChatStream(self, stream, asked, told)
 

@@ -15,15 +15,16 @@ from typing import Any, TypeVar
 from eyespan.answer import Answer, Granularity
 from eyespan.async_stream import AsyncStream
 from eyespan.batching import Scheduler, Ticket, spread
-from eyespan.budget import Budget
+from eyespan.budget import Budget, CostCurve
 from eyespan.chat_session import Chat
 from eyespan.checks import MAX_NEW_TOKENS, check_parts, check_scope
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
 from eyespan.drafters import make_drafter, with_shipped_weights
 from eyespan.drafters.base import Bound, Drafter, KnowsTasks
+from eyespan.drawn import Drawn
 from eyespan.engine import Decoder
-from eyespan.errors import BatchError, ContextError, InputError
+from eyespan.errors import BatchError, ConfigError, ContextError, InputError
 from eyespan.grammar import Grammars
 from eyespan.policy import Policy
 from eyespan.rejection import Verification, check_verification
@@ -124,18 +125,26 @@ class Engine:
         if isinstance(self.drafter, Bound):
             self.drafter.bind(target)
         target.check_needs(self.drafter.needs)
-        policy = Policy(budget, self.drafter)
+        policy = self._policy(budget)
         if policy.ask > 0:
             self_test(target)
         if policy.auto:
             curve = cost_curve(target, self.drafter.needs)
-            policy = Policy(budget, self.drafter, curve, one_pass=target.info.one_pass)
+            policy = self._policy(budget, curve)
         self.policy = policy
-        self.decoder = Decoder(target, self.drafter, policy, rejection=self.rejection)
+        self.decoder = Decoder(target, self.drafter, policy)
         self.lock = Lock()
         """Held while a round runs."""
         self._numbers = count()
         self._grammars: Grammars | None = None
+
+    def _policy(self, budget: Budget, curve: CostCurve | None = None) -> Policy:
+        info, drafter = self.target.info, self.drafter
+        one_pass, chains = info.one_pass, info.drafts == "chains"
+        if self.rejection:
+            size = info.vocab_size
+            return Drawn(budget, drafter, curve, vocab_size=size, one_pass=one_pass, chains=chains)
+        return Policy(budget, drafter, curve, one_pass=one_pass, chains=chains)
 
     def generate(
         self,
@@ -311,13 +320,21 @@ class Engine:
 
         Args:
             system: what the model is told before all turns; None leaves its template's own.
-            **options: of `stream`, for every turn that does not say otherwise.
+            **options: of `stream`, for every turn that does not say otherwise. Processors and
+                criteria are copied, so that their states start anew with every turn; a trace is
+                an open one.
 
         Raises:
             InputError: the model's folder has no chat template.
             ConfigError: an unknown option or a bad value.
         """
-        terms_of(self.sampling, **options)
+        if isinstance(terms_of(self.sampling, **options).trace, (str, Path)):
+            raise ConfigError(
+                "trace of a chat",
+                found="a path, to which every turn would write anew",
+                needed="an open trace takes many turns",
+                todo="Pass trace=eyespan.Trace(path), or name a path with a single turn.",
+            )
         if not getattr(self.target.processor, "chat_template", None):
             raise InputError(
                 f"a chat with '{self.target.info.name}'",

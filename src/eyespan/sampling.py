@@ -8,6 +8,7 @@ drafter: options act on the target's logits, once per committed token and in tex
 
 from __future__ import annotations
 
+import copy
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -170,6 +171,11 @@ class Sampling:
                 raise unknown_name("option", name, known)
         return replace(base or cls(), **options)
 
+    def fresh(self) -> Sampling:
+        """The same options with processors and criteria whose states are another request's own."""
+        states = {name: getattr(self, name) for name in STATEFUL}
+        return replace(self, **copy.deepcopy(states)) if any(states.values()) else self
+
     @property
     def draws(self) -> bool:
         """Whether tokens are drawn at random instead of taking the best one."""
@@ -190,6 +196,20 @@ class Sampling:
             if field.name not in _DRAW_ONLY
         )
 
+
+def fresh_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of one among several requests: what may have a state is copied, so that every answer
+    starts anew.
+    """
+    own = dict(options)
+    own |= {name: copy.deepcopy(own[name]) for name in STATEFUL if name in own}
+    if isinstance(base := own.get("sampling"), Sampling):
+        own["sampling"] = base.fresh()
+    return own
+
+
+STATEFUL = ("logits_processors", "stopping_criteria")
+"""Options that may keep state."""
 
 _DRAW_ONLY = {
     "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff",

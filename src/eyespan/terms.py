@@ -58,7 +58,7 @@ def terms_of(
     check_scope(scope)
     check_granularity(granularity)
     check_cancel(cancel)
-    wanted = Sampling.of(options, sampling or engines)
+    wanted = Sampling.of(options, sampling or engines.fresh())
     if wanted.response_format is not None:
         check_format(wanted.response_format)
     return Terms(

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from eyespan.testing import tiny_prompt
+from eyespan.testing import SEEING, tiny_images, tiny_prompt
 from eyespan.train.teacher import extended
 from eyespan.types import Needs
 from tests.parity.steps import WORST, gap, step, steps_after, target_of
 
 NO = Needs()
+PROCESSING = [*SEEING, "qwen3_vl", "llava_next_video", "video_llava", "internvl"]
 SAID = [99, 100, 101]
 TOLD = ("gemma3", "gemma4", "paligemma", "molmo2", "qwen2_5_vl", "glm4v")
 READ = [*TOLD, "mllama", "phi4_multimodal"]
@@ -48,6 +49,15 @@ def test_a_step_is_told_no_more_than_stocks(family: str) -> None:
         hook.remove()
     assert len(calls) == 4
     assert calls[3] <= calls[1]
+
+
+@pytest.mark.parametrize("family", PROCESSING)
+def test_what_a_processor_brings_stands_in_the_familys_row(family: str) -> None:
+    """What does not would be given to prompts whose pictures are cached, too."""
+    target = target_of(family)
+    row = target.family
+    brought = target.prepare("What is this?", tiny_images(1)).media
+    assert set(brought) <= {*row.media_inputs, *row.step_inputs, row.token_kinds}
 
 
 @pytest.mark.parametrize("family", READ)

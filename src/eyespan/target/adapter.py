@@ -477,6 +477,7 @@ class HuggingFaceTarget:
         """Feed the owed tokens alone."""
         owed, state.owed = state.owed, empty_ints()
         count = len(owed)
+        inputs: dict[str, Any] = {**step_inputs(state, count)}
         tokens = torch.from_numpy(owed.astype(np.int64))[None].to(self._capabilities.device)
         call_model(
             self.model,
@@ -487,7 +488,7 @@ class HuggingFaceTarget:
             position_ids=state.next_position + torch.arange(-count, 0, device=tokens.device),
             mask=state.padding,
             logits_to_keep=1,
-            **step_inputs(state, count),
+            **inputs,
         )
         replay.settle(state.cache, count)
         caches.drop(state.cache, 0)

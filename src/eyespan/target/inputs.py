@@ -154,7 +154,12 @@ class PromptMaker:
         """See `HuggingFaceTarget.prompt_from_ids`."""
         ids = self._ids(input_ids)
         self._refuse_foreign(ids)
-        tensors = {key: self._put(value) for key, value in media.items() if value is not None}
+        names = dict(self._family.former_names)
+        tensors = {
+            names.get(key, key): self._put(value)
+            for key, value in media.items()
+            if value is not None
+        }
         return Prompt(
             ids=ids[0].to("cpu", torch.int32).numpy(),
             input_ids=ids,

@@ -283,7 +283,7 @@ def extended(target: HuggingFaceTarget, prompt: Prompt, ids: Ints) -> Prompt:
     count = len(ids)
     steps = torch.arange(1, count + 1, device=device)
     family, media = target.family, dict(prompt.media)
-    for name in {family.token_kinds, *family.step_inputs} & media.keys():
+    for name in media.keys() & {family.token_kinds, *family.step_inputs}:
         last = media[name][:, -1:]
         kind = torch.full_like(last, family.text_kind) if name == family.token_kinds else last
         media[name] = torch.cat([media[name], *[kind] * count], dim=1)
