@@ -32,6 +32,7 @@ from eyespan.train.conversations import messages_of, open_source
 from eyespan.train.data import Artifacts
 from eyespan.train.report import Report
 from eyespan.train.simulate import accept_length
+from eyespan.types import DraftTree, Ints
 
 RUNS = Path(__file__).parents[2] / "runs"
 CURVE = CostCurve(sizes=(1, 2, 4, 8, 16, 32, 64), ms=(9.0, 11.0, 12.5, 14.0, 17.0, 21.0, 30.0))
@@ -123,8 +124,8 @@ def test_no_word_changes(drafter: str, demo: HuggingFaceTarget, plain: Engine) -
 class StillPolicy(Policy):
     """Drafting takes no time here, whatever else this machine does."""
 
-    def learn(self, running: Running, *, host_ms: float) -> None:
-        super().learn(running, host_ms=0.1)
+    def learn(self, running: Running, sent: DraftTree, taken: Ints, *, host_ms: float) -> None:
+        super().learn(running, sent, taken, host_ms=0.1)
 
 
 class StillClock:

@@ -76,7 +76,10 @@ class Recap:
     def propose_many(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """Each session's own proposal; a tree costs some ten microseconds."""
         return [
-            _session_of(ask).draft(ask.prefix, ask.budget, cut=ask.pace is not None) for ask in asks
+            ask.session.propose(ask.prefix, ask.budget)
+            if ask.pace is None
+            else _session_of(ask).draft(ask.prefix, ask.budget, cut=True)
+            for ask in asks
         ]
 
     def config_dict(self) -> dict[str, object]:
