@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eyespan.target.batch import Row
     from eyespan.target.features import FeatureMemory
     from eyespan.target.images import Picture
+    from eyespan.target.places import Places
     from eyespan.target.video import Clip, Film, Video
     from eyespan.target.weights import TargetWeights
 
@@ -57,6 +58,7 @@ class TargetInfo:
             forward.
         recurrent: whether it has recurrent states at all.
         one_pass: whether the packs of a batch are one forward; else they run one after the other.
+        passes: widths of its compiled passes, ascending; none where nothing is compiled.
     """
 
     name: str
@@ -74,6 +76,7 @@ class TargetInfo:
     drafts: Drafts = "trees"
     recurrent: bool = False
     one_pass: bool = False
+    passes: tuple[int, ...] = ()
 
 
 Keep: TypeAlias = Callable[[Any, Ints], None]
@@ -133,6 +136,7 @@ class SequenceState:
         "padding",
         "pending",
         "pictures",
+        "places",
         "row",
         "step_inputs",
         "undo",
@@ -170,6 +174,7 @@ class SequenceState:
         self.pending = 0  # nodes of the last forward that `keep` has not sorted out yet
         self.pack: Ints = np.empty(0, np.int32)  # their ids
         self.owed: Ints = np.empty(0, np.int32)  # committed ids that the cache lost again
+        self.places: Places | None = None  # of compiled passes
         self.undo: Any = None  # what the last forward did to recurrent states
 
     @property
@@ -195,6 +200,9 @@ class SequenceState:
         if self.row is not None:
             self.row.discard()
         self._cache = None
+        if self.places is not None:
+            self.places.free()
+            self.places = None
         self.padding = None
         self.undo = None
         self.step_inputs = {}
