@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from eyespan.errors import InputError
+from eyespan.errors import InputError, UnsupportedTarget
 from eyespan.target import cache as caches
 from eyespan.target import replay, states
 from eyespan.target.attention import (
@@ -36,7 +36,7 @@ from eyespan.target.prefix import Mark, Prefix, prefix_after, resume
 from eyespan.target.probe import check_needs
 from eyespan.target.rows import top_rows
 from eyespan.target.states import StateTree
-from eyespan.target.static import WIDTHS, Passes, Progress
+from eyespan.target.static import WIDTHS, Passes
 from eyespan.target.tree_forward import call_model, forward_tree, step_inputs
 from eyespan.target.video import Clip, Film, Video, open_videos
 from eyespan.target.weights import TargetWeights, weights_of
@@ -141,7 +141,7 @@ class HuggingFaceTarget:
         self.info = replace(self.info, passes=self._passes.widths)
         return self
 
-    def ready(self, most: int, progress: Progress | None = None) -> None:
+    def ready(self, most: int) -> None:
         """Compile what packs of up to `most` nodes need, where compiled passes are wanted.
 
         Raises:
@@ -149,7 +149,11 @@ class HuggingFaceTarget:
         """
         if self._passes is not None:
             check_unchanged(self.model, self._capabilities, self.info.name)
-            self._passes.ready(self, most, progress)
+            try:
+                self._passes.ready(self, most)
+            except UnsupportedTarget:
+                self._passes, self.info = None, replace(self.info, passes=())
+                raise
 
     @property
     def remembers(self) -> str:

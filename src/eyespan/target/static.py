@@ -26,8 +26,9 @@ addresses that stay, and outputs copied out of the graph's own memory. That was 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import contextmanager, nullcontext
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from textwrap import shorten
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -54,8 +55,6 @@ from eyespan.target.tree_forward import (
 from eyespan.types import Needs, PackedTree
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from eyespan.target.adapter import HuggingFaceTarget
 
 log = logging.getLogger("eyespan")
@@ -67,9 +66,6 @@ _STEP, _STEP_GPU = 64, 512
 each."""
 _PROMPT = 12
 """Tokens before the tree that a width is tried on."""
-
-Progress = Callable[[str], "AbstractContextManager[None]"]
-"""Shows that what it is told is under way."""
 
 
 class _Written(Cache):
@@ -140,14 +136,13 @@ class Passes:
         self._failed: dict[int, str] = {}
 
     @torch.no_grad()
-    def ready(self, target: HuggingFaceTarget, most: int, progress: Progress | None = None) -> None:
+    def ready(self, target: HuggingFaceTarget, most: int) -> None:
         """Compile and try what packs of up to `most` nodes need and is not there yet: tens of
-        seconds a width the first time, some with torch's own cache on disk.
+        seconds a width the first time, a few with torch's own cache on disk.
 
         Args:
             target: the model's adapter.
             most: nodes of the largest pack, the root included.
-            progress: shows a waiting person each width.
 
         Raises:
             UnsupportedTarget: the plain step cannot be compiled, or gives other logits.
@@ -157,7 +152,7 @@ class Passes:
                 continue
             if width > self.widths[0] and max(w for w in self.widths if w < width) >= most:
                 break
-            with progress(f"compiling passes of {width}") if progress else nullcontext():
+            with _told(f"compiling passes of {width}"):
                 self._compile(target, width)
 
     def width_of(self, size: int) -> int | None:
@@ -325,7 +320,21 @@ def _visible(tree: PackedTree, width: int, start: int, window: int) -> Tensor:
 
 
 @contextmanager
-def _one_size_varies(passes: dict[int, Callable[..., Any]], width: int) -> Any:
+def _told(what: str) -> Iterator[None]:
+    """Tell the log, and whoever waits at a terminal, what takes so long."""
+    log.info("%s", what)
+    watched = sys.stderr.isatty()
+    if watched:
+        print(f"{what} ...", end="\r", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if watched:
+            print(" " * len(f"{what} ..."), end="\r", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _one_size_varies(passes: dict[int, Callable[..., Any]], width: int) -> Iterator[None]:
     """Declare, at a pass's first call, that windows vary in length."""
     from torch._dynamo import mark_dynamic
 
