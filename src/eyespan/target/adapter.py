@@ -115,13 +115,13 @@ class HuggingFaceTarget:
         self._probe()
 
     def compile_passes(
-        self, *, backend: str = "inductor", widths: Sequence[int] = WIDTHS
+        self, *, backend: Any = "inductor", widths: Sequence[int] = WIDTHS
     ) -> HuggingFaceTarget:
         """Let single sequences run in compiled passes from here on (see `static.py`); `ready` then
         compiles those that are needed.
 
         Args:
-            backend: of `torch.compile`.
+            backend: of `torch.compile`, a name or a function.
             widths: nodes of the passes, ascending, the first is 1.
 
         Returns:

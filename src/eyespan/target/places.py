@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 SPARE = 256
@@ -93,9 +94,9 @@ class Places:
 
     def leave(self, cache: Any) -> None:
         """Give the cache tensors of its own; the buffers may then serve somebody else."""
-        if self._holds(cache):
-            for layer in cache.layers:
-                layer.keys, layer.values = layer.keys.contiguous(), layer.values.contiguous()
+        for layer, keys, values in zip(cache.layers, self._keys, self._values, strict=False):
+            if _same(layer, keys, values):
+                layer.keys, layer.values = _apart(layer.keys), _apart(layer.values)
         self.free()
 
     def free(self) -> None:
@@ -105,8 +106,7 @@ class Places:
     def _holds(self, cache: Any) -> bool:
         """Whether the cache's layers still show these buffers."""
         return len(self._keys) == len(cache.layers) and all(
-            layer.keys.data_ptr() == keys.data_ptr() and layer.values.data_ptr() == v.data_ptr()
-            for layer, keys, v in zip(cache.layers, self._keys, self._values, strict=True)
+            map(_same, cache.layers, self._keys, self._values)
         )
 
     def _move_in(self, cache: Any, length: int, window: int) -> None:
@@ -132,6 +132,17 @@ class Places:
 
     def _rounded(self, size: int) -> int:
         return -(-size // self._pool.step) * self._pool.step
+
+
+def _same(layer: Any, keys: Tensor, values: Tensor) -> bool:
+    """Whether a layer's tensors begin where these do."""
+    same: bool = layer.keys.data_ptr() == keys.data_ptr()
+    return same and layer.values.data_ptr() == values.data_ptr()
+
+
+def _apart(shown: Tensor) -> Tensor:
+    """A tensor of its own memory; `contiguous()` would keep one that is so by chance."""
+    return shown.clone(memory_format=torch.contiguous_format)
 
 
 def _mark_static(buffers: list[Tensor]) -> None:

@@ -99,7 +99,7 @@ class Passes:
         capabilities: what `inspect_model` found.
         family: its row.
         name: how messages call it.
-        backend: of `torch.compile`.
+        backend: of `torch.compile`, a name or a function.
         widths: ascending, the first is 1.
 
     Raises:
@@ -114,7 +114,7 @@ class Passes:
         family: Family,
         name: str,
         *,
-        backend: str = "inductor",
+        backend: Any = "inductor",
         widths: Sequence[int] = WIDTHS,
     ) -> None:
         self._model, self._capabilities, self._family = model, capabilities, family
@@ -125,7 +125,7 @@ class Passes:
         if not capabilities.shares or family.step_inputs or layers != {DynamicLayer}:
             raise self._refused(
                 f"a decoder that remembers {capabilities.remembers}"
-                if not capabilities.full_attention
+                if capabilities.remembers != "all tokens"
                 else "a decoder whose passes need more than ids, positions, a mask and a cache",
                 "layers that see all tokens and keep nothing but their keys and values are needed",
             )
