@@ -136,7 +136,8 @@ class Engine:
         target.check_needs(self.drafter.needs)
         policy = Policy(budget, self.drafter)
         if target.info.passes:
-            target.ready(target.info.passes[-1] if policy.auto else policy.ask + 1)
+            most = 1 + policy.ask + self.drafter.extra_nodes * bool(policy.ask)
+            target.ready(target.info.passes[-1] if policy.auto else most)
         if policy.ask > 0:
             self_test(target)
         if policy.auto:

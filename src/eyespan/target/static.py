@@ -59,8 +59,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyespan")
 
-WIDTHS = (1, 4, 8, 16, 32, 64)
-"""Nodes of the passes, roots included. The first is the plain step."""
+WIDTHS = (1, 4, 8, 16, 32, 72)
+"""Nodes of the passes, roots included: the plain step, what pays on a CPU, and the published sizes
+of most methods (RECAP's 63 + 4 guesses and the root are 68).
+"""
 _STEP, _STEP_GPU = 64, 512
 """Windows are multiples of it: attention reads this much too far at most; a GPU records a graph for
 each."""
