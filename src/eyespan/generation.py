@@ -135,9 +135,9 @@ class Engine:
             self.drafter.bind(target)
         target.check_needs(self.drafter.needs)
         policy = Policy(budget, self.drafter)
-        if target.info.passes:
-            most = 1 + policy.ask + self.drafter.extra_nodes * bool(policy.ask)
-            target.ready(target.info.passes[-1] if policy.auto else most)
+        if isinstance(target, HuggingFaceTarget):
+            most = policy.ask + self.drafter.extra_nodes if policy.ask else 0
+            target.ready(1 + min(most, policy.cap))
         if policy.ask > 0:
             self_test(target)
         if policy.auto:

@@ -138,7 +138,6 @@ class HuggingFaceTarget:
             backend=backend,
             widths=widths,
         )
-        self.info = replace(self.info, passes=self._passes.widths)
         return self
 
     def ready(self, most: int) -> None:
@@ -152,8 +151,11 @@ class HuggingFaceTarget:
             try:
                 self._passes.ready(self, most)
             except UnsupportedTarget:
-                self._passes, self.info = None, replace(self.info, passes=())
+                self._passes = None
                 raise
+            finally:
+                widths = self._passes.widths if self._passes else ()
+                self.info = replace(self.info, passes=widths)
 
     @property
     def remembers(self) -> str:

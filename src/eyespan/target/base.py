@@ -58,7 +58,7 @@ class TargetInfo:
             forward.
         recurrent: whether it has recurrent states at all.
         one_pass: whether the packs of a batch are one forward; else they run one after the other.
-        passes: widths of its compiled passes, ascending; none where nothing is compiled.
+        passes: widths of its compiled passes that are ready, ascending.
     """
 
     name: str
@@ -128,6 +128,7 @@ class SequenceState:
 
     __slots__ = (
         "_cache",
+        "borrowed",
         "capacity",
         "length",
         "next_position",
@@ -174,6 +175,7 @@ class SequenceState:
         self.pending = 0  # nodes of the last forward that `keep` has not sorted out yet
         self.pack: Ints = np.empty(0, np.int32)  # their ids
         self.owed: Ints = np.empty(0, np.int32)  # committed ids that the cache lost again
+        self.borrowed = False  # the cache is the prompt's: whoever brought it may go on with it
         self.places: Places | None = None  # of compiled passes
         self.undo: Any = None  # what the last forward did to recurrent states
 
@@ -199,10 +201,12 @@ class SequenceState:
         """Free the cache; the state cannot be used afterwards."""
         if self.row is not None:
             self.row.discard()
-        self._cache = None
-        if self.places is not None:
+        if self.places is not None and self.borrowed:
+            self.places.leave(self._cache)
+        elif self.places is not None:
             self.places.free()
-            self.places = None
+        self.places = None
+        self._cache = None
         self.padding = None
         self.undo = None
         self.step_inputs = {}

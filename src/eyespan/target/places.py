@@ -82,9 +82,9 @@ class Places:
         if not self._holds(cache) or window > len(self._keys[0]):
             self._move_in(cache, length, window)
         if self._pool.whole:
-            return self._keys, self._values
+            window = len(self._keys[0])
         if len(self._window[0]) == 0 or len(self._window[0][0]) != window:
-            self._window = [key[:window] for key in self._keys], [v[:window] for v in self._values]
+            self._window = _windows(self._keys, window), _windows(self._values, window)
         return self._window
 
     def show(self, cache: Any, length: int) -> None:
@@ -150,7 +150,17 @@ def _mark_static(buffers: list[Tensor]) -> None:
     from torch._dynamo import mark_static_address  # a second to import, so not before it is needed
 
     for buffer in buffers:
-        mark_static_address(buffer)
+        mark_static_address(buffer, guard=False)  # others may come: recorded again, not compiled
+
+
+def _windows(buffers: list[Tensor], size: int) -> list[Tensor]:
+    """The first rows of each buffer, declared to vary in number: one program for all of them."""
+    from torch._dynamo import mark_dynamic
+
+    windows = [buffer if len(buffer) == size else buffer[:size] for buffer in buffers]
+    for window in windows:
+        mark_dynamic(window, 0)
+    return windows
 
 
 def _shown(buffer: Tensor, length: int) -> Tensor:

@@ -121,7 +121,7 @@ class Passes:
     ) -> None:
         self._model, self._capabilities, self._family = model, capabilities, family
         self._name, self._backend = name, backend
-        self.widths = tuple(widths)
+        self._widths = tuple(widths)
         self._gpu = capabilities.device.type != "cpu"
         layers = {type(layer) for layer in new_cache(model.config).layers}
         if not capabilities.shares or family.step_inputs or layers != {DynamicLayer}:
@@ -149,17 +149,24 @@ class Passes:
         Raises:
             UnsupportedTarget: the plain step cannot be compiled, or gives other logits.
         """
-        for width in self.widths:
+        below = 0
+        for width in self._widths:
+            if below >= most:
+                break
+            below = width
             if width in self._passes or width in self._failed:
                 continue
-            if width > self.widths[0] and max(w for w in self.widths if w < width) >= most:
-                break
             with _told(f"compiling passes of {width}"):
                 self._compile(target, width)
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths that are ready, ascending."""
+        return tuple(sorted(self._passes))
+
     def width_of(self, size: int) -> int | None:
         """The pass that takes a pack of `size` nodes; None where none is ready."""
-        return next((each for each in self.widths if size <= each and each in self._passes), None)
+        return next((width for width in self.widths if size <= width), None)
 
     def run(self, state: SequenceState, tree: PackedTree) -> Any:
         """Run one pack; its nodes are then the last entries of the state's cache.
@@ -192,7 +199,7 @@ class Passes:
         logits, hidden = self._passes[width](
             torch.from_numpy(ids).to(device),
             state.next_position + torch.from_numpy(depths).to(device),
-            as_the_model_takes(self._capabilities, visible),
+            _let_vary(as_the_model_takes(self._capabilities, visible)),
             torch.arange(start, start + width, device=device),
             keys,
             values,
@@ -210,7 +217,7 @@ class Passes:
         try:
             gap, allowed = self._try(target, width)
         except Exception as error:
-            if width == self.widths[0]:
+            if width == self._widths[0]:
                 del self._passes[width]
                 raise self._refused(
                     shorten(f"{type(error).__name__}: {error}", 200),
@@ -276,8 +283,7 @@ class Passes:
             plain = forward_tree(
                 self._model, self._capabilities, self._family, state, tree, hidden=tells
             ).logits
-            with _one_size_varies(self._passes, width):
-                packed = self._run(second, tree, width).logits
+            packed = self._run(second, tree, width).logits
             second.close()
         finally:
             state.close()
@@ -335,24 +341,10 @@ def _told(what: str) -> Iterator[None]:
             print(" " * len(f"{what} ..."), end="\r", file=sys.stderr, flush=True)
 
 
-@contextmanager
-def _one_size_varies(passes: dict[int, Callable[..., Any]], width: int) -> Iterator[None]:
-    """Declare, at a pass's first call, that windows vary in length."""
+def _let_vary(mask: Any) -> Any:
+    """Declare that a mask's windows vary in length, as those of keys and values do."""
     from torch._dynamo import mark_dynamic
 
-    run = passes[width]
-
-    def declaring(*args: Any) -> Any:
-        mask, keys, values = args[2], args[4], args[5]
-        masks = set(mask.values()) if isinstance(mask, dict) else {mask}
-        for each in masks:
-            mark_dynamic(each, 3)
-        for each in (*keys, *values):
-            mark_dynamic(each, 0)
-        return run(*args)
-
-    passes[width] = declaring
-    try:
-        yield
-    finally:
-        passes[width] = run
+    for each in mask.values() if isinstance(mask, dict) else (mask,):
+        mark_dynamic(each, 3)
+    return mask

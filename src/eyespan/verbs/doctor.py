@@ -134,9 +134,11 @@ def _examine(wanted: options.Setup, compiled: bool, out: Console) -> bool:
 
 def _compile(target: HuggingFaceTarget) -> str:
     """Compile passes; which widths there are, or why none."""
+    from eyespan.types import MAX_PACK
+
     try:
         target.compile_passes()
-        target.ready(target.info.passes[-1])
+        target.ready(MAX_PACK)
     except UnsupportedTarget as reason:
         return f"refused: {reason}"
     return f"passes of {', '.join(map(str, target.info.passes))}; packs are filled up to the next"
