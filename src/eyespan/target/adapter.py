@@ -402,8 +402,8 @@ class HuggingFaceTarget:
     def _run(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
         """Run the nodes that are not in the cache yet."""
         with row_watched(self._last_layer if needs.visual_attention else (), row=0) as watched:
-            compiled = self._passes is not None and not needs.visual_attention
-            output = self._passes.run(state, tree) if compiled else None  # type: ignore[union-attr]
+            passes = None if needs.visual_attention else self._passes
+            output = None if passes is None else passes.run(state, tree)
             if output is None:
                 output = forward_tree(
                     self.model,
