@@ -70,7 +70,7 @@ _PROMPT = 12
 """Tokens before the tree that a width is tried on."""
 
 
-class _Written(Cache):
+class _Written(Cache):  # type: ignore[misc]
     """The cache that the model sees inside a pass: appends by writing in place.
 
     Args:
