@@ -1,12 +1,11 @@
 """flashspec's look-up drafter on its own engine (Apache-2.0).
 
-python -m benchmarks.peers.run_flashspec MODEL_DIR PROMPTS OUT [LIMIT]
+python -m benchmarks.peers.run_flashspec MODEL_DIR PROMPTS OUT [LIMIT [PIXELS]]
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,7 +14,8 @@ from flashspec.engine.ngram import NgramDrafter
 from flashspec.engine.verifier import TargetModel
 from transformers import AutoModelForCausalLM
 
-from benchmarks.peers.timed import Answer, Method, run, stock
+from benchmarks.peers.pictures import Pictures
+from benchmarks.peers.timed import Answer, Method, Request, run, stock
 
 GAMMAS = (4, 8)
 
@@ -31,22 +31,29 @@ def method(target: TargetModel, gamma: int, eos: int) -> Method:
     )
     engine = SpeculativeEngine(config, [NgramDrafter()], target)
 
-    def write(ids: Sequence[int], limit: int) -> Answer:
-        found = engine.generate(torch.tensor([list(ids)]), limit, [eos])
+    def write(request: Request, limit: int) -> Answer:
+        found = engine.generate(torch.tensor([request["ids"]]), limit, [eos])
         written = [one for one in found.output_ids[0].tolist() if one >= 0]
         return Answer(written, len(found.arm_steps) + 1)
 
     return write
 
 
-def main(model: str, prompts: str, out: str, limit: str = "96") -> None:
+def main(model: str, prompts: str, out: str, limit: str = "96", pixels: str = "") -> None:
     """Stock `generate()` first, then its drafter at two draft lengths."""
-    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    pictures = Pictures(model, pixels) if pixels else None
+    loaded = (
+        pictures.model
+        if pictures
+        else AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    )
     target = TargetModel(model, torch.device("cpu"), torch.float32, model=loaded)
     eos = int(loaded.generation_config.eos_token_id)
     methods: dict[str, Method] = {"stock": stock(loaded)}
     for gamma in GAMMAS:
         methods[f"flashspec ngram {gamma}"] = method(target, gamma, eos)
+    if pictures:
+        methods = {name: pictures.showing(method) for name, method in methods.items()}
     run(methods, Path(prompts), Path(out), limit=int(limit), seed=0)
 
 

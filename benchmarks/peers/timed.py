@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -24,11 +24,13 @@ class Answer(NamedTuple):
     forwards: int | None = None
 
 
-Method = Callable[[Sequence[int], int], Answer]
-"""(prompt ids, most new tokens) -> answer."""
+Request = Mapping[str, Any]
+"""A prompt: "id", "category" and "ids", the tokens."""
+Method = Callable[[Request, int], Answer]
+"""(request, most new tokens) -> answer."""
 
 
-def requests(file: Path) -> Iterator[dict[str, Any]]:
+def requests(file: Path) -> Iterator[Request]:
     """Lines of a file that `benchmarks.peers.prompts` wrote."""
     for line in file.read_text(encoding="utf-8").splitlines():
         yield json.loads(line)
@@ -37,8 +39,8 @@ def requests(file: Path) -> Iterator[dict[str, Any]]:
 def stock(model: Any, **options: Any) -> Method:
     """Greedy `model.generate()` of transformers, with further options such as prompt look-up."""
 
-    def write(ids: Sequence[int], limit: int) -> Answer:
-        prompt = torch.tensor([list(ids)])
+    def write(request: Request, limit: int) -> Answer:
+        prompt = torch.tensor([request["ids"]])
         with torch.no_grad():
             out = model.generate(
                 prompt,
@@ -47,7 +49,7 @@ def stock(model: Any, **options: Any) -> Method:
                 do_sample=False,
                 **options,
             )
-        return Answer(out[0, len(ids) :].tolist())
+        return Answer(out[0, prompt.shape[1] :].tolist())
 
     return write
 
@@ -58,7 +60,7 @@ def run(methods: Mapping[str, Method], prompts: Path, out: Path, *, limit: int, 
 
     Args:
         methods: by name.
-        prompts: lines with "id", "category" and "ids".
+        prompts: a request each line.
         out: JSON lines.
         limit: new tokens at most.
         seed: of the order of turns.
@@ -66,21 +68,21 @@ def run(methods: Mapping[str, Method], prompts: Path, out: Path, *, limit: int, 
     done = {line["id"] for line in requests(out)} if out.exists() else set()
     lines = list(requests(prompts))
     for method in methods.values():  # along the very path that is timed
-        method(lines[0]["ids"], min(limit, 16))
+        method(lines[0], min(limit, 16))
     with out.open("a", encoding="utf-8") as file:
         for line in lines:
             if line["id"] in done:
                 continue
             order = list(methods)
             random.Random(f"{seed}/{line['id']}").shuffle(order)
-            turns = {name: _turn(methods[name], line["ids"], limit) for name in order}
+            turns = {name: _turn(methods[name], line, limit) for name in order}
             record = {"id": line["id"], "category": line["category"], "turns": turns}
             file.write(json.dumps(record) + "\n")
             file.flush()
 
 
-def _turn(method: Method, ids: Sequence[int], limit: int) -> dict[str, Any]:
+def _turn(method: Method, request: Request, limit: int) -> dict[str, Any]:
     before = perf_counter()
-    answer = method(ids, limit)
+    answer = method(request, limit)
     seconds = perf_counter() - before
     return {"ids": answer.ids, "forwards": answer.forwards, "seconds": seconds}

@@ -22,8 +22,11 @@ std::span<const float> or_none(const std::optional<Floats>& scores) {
 }  // namespace
 
 void bind_budget(nb::module_& m) {
-  nb::class_<Calibration>(m, "Calibration",
-                          "How often nodes of a source, depth and score came true.")
+  nb::class_<Calibration> calibration(m, "Calibration",
+                                      "How often nodes of a source, depth and score came true.");
+  calibration.attr("DECAY") = Calibration::kDecay;
+  calibration.attr("PRIOR_WEIGHT") = Calibration::kPriorWeight;
+  calibration
       .def(nb::init<int>(), "sources"_a)
       .def("offered",
            [](const Calibration& self) { return numpy(std::vector(self.offered())); },

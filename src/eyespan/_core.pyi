@@ -406,6 +406,11 @@ class Calibration:
     """How often nodes of a source, depth and score came true."""
 
     def __init__(self, sources: int) -> None: ...
+
+    DECAY: float = 0.999
+
+    PRIOR_WEIGHT: float = 2.0
+
     def offered(self) -> NDArray[numpy.float64]:
         """[cells] nodes proposed, old ones faded; a copy."""
 

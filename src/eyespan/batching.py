@@ -13,11 +13,9 @@ processors, limits and memory scopes are the request's own, so each answer is it
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from threading import Event, Lock
 from time import perf_counter
 from traceback import clear_frames
@@ -25,8 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eyespan.answer import Answer, Chunk
 from eyespan.closing import Closing
+from eyespan.counts import whole
 from eyespan.errors import ConfigError, Overloaded
-from eyespan.sampling import Sampling
+from eyespan.sampling import Sampling, fresh_options
 from eyespan.target.base import Message, Prompt
 from eyespan.target.images import Picture
 from eyespan.types import Generation
@@ -142,9 +141,9 @@ class Scheduler(Closing["Scheduler"]):
     """
 
     def __init__(self, engine: Engine, *, max_rows: int = 8, max_waiting: int = 1024) -> None:
-        check_bound("max_rows", max_rows, MAX_ROWS)
-        check_bound("max_waiting", max_waiting, 2**31)
-        self._engine, self._max_rows, self._max_waiting = engine, max_rows, max_waiting
+        self._engine = engine
+        self._max_rows = check_bound("max_rows", max_rows, MAX_ROWS)
+        self._max_waiting = check_bound("max_waiting", max_waiting, 2**31)
         self._rows: list[Ticket] = []
         self._waiting: deque[Ticket] = deque()
         self._lock = Lock()  # guards the queue alone, so that submitting never waits for a pass
@@ -281,19 +280,21 @@ class Scheduler(Closing["Scheduler"]):
         )
 
 
-def check_bound(name: str, value: object, most: int) -> None:
-    """Refuse what is no count.
+def check_bound(name: str, value: object, most: int) -> int:
+    """A count, validated.
 
     Raises:
         ConfigError: not a whole number from 1 to `most`.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
+    bound = whole(value)
+    if bound is None or not 0 < bound <= most:
         raise ConfigError(
             f"{name}={value!r:.40}",
             found="not a usable count",
             needed=f"a whole number from 1 to {most:,}",
             todo="Pass how many there may be.",
         )
+    return bound
 
 
 class Asked(NamedTuple):
@@ -319,7 +320,7 @@ def spread(
         ConfigError: lists of different lengths, one prompt instead of a list, or one generator
             for several requests.
     """
-    check_bound("n", n, MAX_SAMPLES)
+    n = check_bound("n", n, MAX_SAMPLES)
     if isinstance(prompts, (str, Prompt)) or (prompts and isinstance(prompts[0], Mapping)):
         raise ConfigError(
             "prompts",
@@ -360,23 +361,8 @@ def spread(
                 todo="Pass a seed; every answer then has a generator of its own.",
             )
         for sample in range(n):
-            mine = {**own, **_copies(own), "sampling": _fresh(base)}
-            if isinstance(seed, int) and sample:
-                mine["seed"] = seed + sample
+            mine = fresh_options({**own, "sampling": base})
+            if (first := whole(seed)) is not None:
+                mine["seed"] = first + sample
             asked.append(Asked(prompt, images[at] if images is not None else (), mine))
     return asked
-
-
-_STATEFUL = ("logits_processors", "stopping_criteria")
-
-
-def _copies(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies of what may have a state."""
-    return {name: copy.deepcopy(options[name]) for name in _STATEFUL if name in options}
-
-
-def _fresh(sampling: Any) -> Any:
-    """The same options with states of their own; what is none is refused later."""
-    if not isinstance(sampling, Sampling):
-        return sampling
-    return replace(sampling, **_copies({name: getattr(sampling, name) for name in _STATEFUL}))

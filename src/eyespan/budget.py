@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from eyespan import _core
+from eyespan.counts import whole
 from eyespan.errors import ConfigError
 from eyespan.types import MAX_PACK, DraftTree, Floats, Ints, Nodes
 
@@ -37,16 +38,17 @@ def check_budget(budget: object) -> Budget:
     Raises:
         ConfigError: not "auto", "fixed" or a whole number from 0 to 127.
     """
-    if budget == "auto" or budget == "fixed":
-        return budget
-    if isinstance(budget, bool) or not isinstance(budget, int) or not 0 <= budget < MAX_PACK:
+    if isinstance(budget, str) and budget in ("auto", "fixed"):
+        return cast("Budget", budget)
+    nodes = whole(budget)
+    if nodes is None or not 0 <= nodes < MAX_PACK:
         raise ConfigError(
-            f"budget={budget!r}",
+            f"budget={budget!r:.40}",
             found="not a budget",
             needed=f"'auto', 'fixed' or a number of nodes from 0 to {MAX_PACK - 1}",
             todo="Use 'auto' unless you compare sizes.",
         )
-    return budget
+    return nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,12 +153,14 @@ class Pace(NamedTuple):
         beliefs: turns scores into chances.
         cap: most nodes that may be sent.
         one_pass: whether the rows of a batch share a forward.
+        rival: what another drafter has guessed for the same place, to be sent along in any case.
     """
 
     curve: CostCurve
     beliefs: Calibration
     cap: int
     one_pass: bool
+    rival: Guess | None = None
 
     def costs(self, rows: int, most: int) -> npt.NDArray[np.float64]:
         """[most + 1] milliseconds of checking 0, 1, ... nodes in each of some rows."""

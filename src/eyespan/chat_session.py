@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from eyespan.answer import Chunk
 from eyespan.closing import Closing
+from eyespan.counts import whole
 from eyespan.errors import ConfigError, InputError, UnsupportedRequest
+from eyespan.sampling import fresh_options
 from eyespan.stream import Stream
 from eyespan.target.features import FeatureMemory
 from eyespan.target.images import Picture, open_pictures, picture_digest
@@ -273,18 +275,17 @@ class Chat(Closing["Chat"]):
     def _place(self, turn: int) -> int:
         """Where a turn stands among the messages."""
         places = [at for at, said in enumerate(self._said) if said.role == "user"]
-        if isinstance(turn, bool) or not isinstance(turn, int):
-            turn = len(places)
-        if not -len(places) <= turn < len(places):
+        place = whole(turn)
+        if place is None or not -len(places) <= place < len(places):
             raise ConfigError(
-                f"turn {turn} of a chat",
+                f"turn {turn!r:.40} of a chat",
                 found=f"it has {len(places)}",
                 needed=f"a whole number from {-len(places)} to {len(places) - 1}"
                 if places
                 else "a chat with at least one turn",
                 todo="Count user turns from 0, or from the end.",
             )
-        return places[turn]
+        return places[place]
 
     def _answer(self, before: tuple[Said, ...], said: Said, options: dict[str, Any]) -> ChatStream:
         """Open a stream over the whole conversation."""
@@ -305,7 +306,7 @@ class Chat(Closing["Chat"]):
                 conversation=self.id,
                 keep=None if self._reads_all else told,
             )
-            stream = self._engine.stream(prompt, **{**self._options, **options})
+            stream = self._engine.stream(prompt, **{**fresh_options(self._options), **options})
             busy.stay()
         return ChatStream(self, stream, asked, told)
 

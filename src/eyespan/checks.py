@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from eyespan.counts import whole
 from eyespan.drafters import DRAFTERS
 from eyespan.errors import ConfigError, InputError
 
@@ -78,16 +79,18 @@ def check_scope(scope: object) -> None:
         )
 
 
-def check_max_new_tokens(value: object) -> None:
-    """Refuse what is no length of an answer.
+def check_max_new_tokens(value: object) -> int:
+    """The length of an answer, validated.
 
     Raises:
         ConfigError: no whole number in range.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_NEW_TOKENS:
+    tokens = whole(value)
+    if tokens is None or not 0 < tokens <= MAX_NEW_TOKENS:
         raise ConfigError(
-            f"max_new_tokens={value!r}",
+            f"max_new_tokens={value!r:.40}",
             found="not a usable number of tokens",
             needed=f"a whole number from 1 to {MAX_NEW_TOKENS:,}",
             todo="Pass how long the answer may become.",
         )
+    return tokens

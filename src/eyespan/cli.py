@@ -1,6 +1,7 @@
 """The command line. Verbs live in `eyespan/verbs/`, one file each; this file lists them and is the
 one place where errors become sentences and exit codes: 0 done, 1 a check or a picture failed, 2 bad
-input, 130 interrupted.
+input, 130 interrupted, 141 nobody reads the output any more, as behind `| head -1`: silently, and
+with the code that shells give to a tool which the system ends for that reason.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from eyespan.verbs import (
     train,
     verify,
 )
+
+UNREAD = 141
+"""128 and the number of SIGPIPE."""
 
 app = typer.Typer(
     name="eyespan",
@@ -76,6 +80,13 @@ def run(args: Sequence[str] | None = None) -> int:
     _keep_quiet()
     try:
         code = app(args=args, prog_name="eyespan", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return UNREAD
+    except SystemExit as end:  # what typer makes of it
+        if isinstance(end.__context__, BrokenPipeError):
+            return UNREAD
+        raise
     except (EyespanError, typer.TyperException) as error:
         text = error.format_message() if isinstance(error, typer.TyperException) else str(error)
         _complain(text)
@@ -90,7 +101,10 @@ def run(args: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """The console script."""
-    sys.exit(run())
+    code = run()
+    if code == UNREAD:  # what is buffered still has no reader either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(code)
 
 
 def _refused(error: OSError) -> EyespanError:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any, NoReturn, TypeVar
 
+from eyespan.counts import real, whole
 from eyespan.errors import ConfigError, unknown_name
 
 Config = TypeVar("Config")
@@ -30,27 +31,32 @@ def config_of(drafter: str, kind: type[Config], options: Mapping[str, Any]) -> C
 
 
 def check_whole(drafter: str, config: Any, ranges: Mapping[str, tuple[int, int]]) -> None:
-    """Every named field must be a whole number from low to high.
+    """Every named field of a dataclass must be a whole number from low to high; it is Python's own
+    from then on.
 
     Raises:
         ConfigError: naming the field, its value and its range.
     """
     for field, (low, high) in ranges.items():
         value = getattr(config, field)
-        if type(value) is not int or not low <= value <= high:
+        number = whole(value)
+        if number is None or not low <= number <= high:
             refuse(drafter, field, value, f"a whole number from {low} to {high}")
+        object.__setattr__(config, field, number)
 
 
 def check_number(drafter: str, config: Any, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Every named field must be a number from low to high.
+    """Every named field of a dataclass must be a number from low to high; likewise.
 
     Raises:
         ConfigError: naming the field, its value and its range.
     """
     for field, (low, high) in ranges.items():
         value = getattr(config, field)
-        if type(value) not in (int, float) or not low <= value <= high:
+        number = real(value)
+        if number is None or not low <= number <= high:
             refuse(drafter, field, value, f"a number from {low:g} to {high:g}")
+        object.__setattr__(config, field, number)
 
 
 def check_choice(drafter: str, config: Any, choices: Mapping[str, Collection[str]]) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from eyespan.drafters._drawing import Drawing
-from eyespan.errors import ConfigError
+from eyespan.errors import ConfigError, UnsupportedRequest
 from eyespan.sequence import FIRST_ROOM
 from eyespan.types import Ints, TokenLogprobs
 from eyespan.verify import Doubles, inverse_draw
@@ -184,7 +184,7 @@ class Lots:
     def probs(self, logits: Any, committed: Ints) -> Doubles:
         """[V] the target's distribution after `committed`, all options applied."""
         self._seen = self._chooser.look(logits, committed)
-        probs: Doubles = self._seen.scores[0].double().softmax(-1).cpu().numpy()
+        probs: Doubles = _probs(self._seen.scores[0].double()).cpu().numpy()
         return probs
 
     def uniform(self) -> float:
@@ -213,9 +213,26 @@ def from_stream(generator: torch.Generator | None) -> Pick:
     """
 
     def pick(scores: Tensor, _position: int) -> int:
-        return int(torch.multinomial(scores.softmax(-1), 1, generator=generator))
+        return int(torch.multinomial(_probs(scores), 1, generator=generator))
 
     return pick
+
+
+def _probs(scores: Tensor) -> Tensor:
+    """The distribution [..., V] of scores that tokens are drawn from.
+
+    Raises:
+        UnsupportedRequest: no token may follow, or a score is no number: there is none.
+    """
+    probs = scores.softmax(-1)
+    if not probs.max() > 0:  # what is no number makes all others none
+        raise UnsupportedRequest(
+            "drawing the next token",
+            found="no token that may follow, or scores that are not numbers",
+            needed="at least one token with a finite score, and none above all numbers",
+            todo="Loosen what forbids or favours tokens, or pass remove_invalid_values=True.",
+        )
+    return probs
 
 
 def by_position(seed: int) -> Pick:
@@ -226,7 +243,7 @@ def by_position(seed: int) -> Pick:
     def pick(scores: Tensor, position: int) -> int:
         bits = np.random.Philox(key=seed, counter=[0, 0, 0, position])
         number = np.random.Generator(bits).random(1)
-        return int(inverse_draw(scores.double().softmax(-1).cpu().numpy(), number)[0])
+        return int(inverse_draw(_probs(scores.double()).cpu().numpy(), number)[0])
 
     return pick
 

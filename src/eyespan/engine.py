@@ -8,17 +8,14 @@ target's own choice at every node. So a bad guess costs time and never changes a
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import NamedTuple
 
-import numpy as np
-
 from eyespan._core import pack
-from eyespan.budget import best_chain, keep_nodes
-from eyespan.drafters.base import Ask, Drafter, Draws, Gate
+from eyespan.drafters.base import Drafter, Gate
 from eyespan.policy import Policy, Weighed
-from eyespan.rejection import check_drawn, rejected
+from eyespan.rejection import rejected
 from eyespan.sequence import Running, sources_of
 from eyespan.target.base import Prompt, Target
 from eyespan.types import DraftTree, Nodes, PackedTree, Step, TargetOut, empty_ints
@@ -33,17 +30,12 @@ class Decoder:
     Args:
         target: the model that decides.
         drafter: guesses; its faults cost speed only.
-        policy: sizes the trees.
-        rejection: verify by rejection; the drafter then draws its guesses.
+        policy: whom to draft for, and what to send of it.
     """
 
-    def __init__(
-        self, target: Target, drafter: Drafter, policy: Policy, *, rejection: bool = False
-    ) -> None:
+    def __init__(self, target: Target, drafter: Drafter, policy: Policy) -> None:
         self.target, self.drafter, self.policy = target, drafter, policy
-        self._draws = drafter if rejection and isinstance(drafter, Draws) else None
         self._vocab_size = target.info.vocab_size
-        self._chains = target.info.drafts == "chains"
         self._gate = drafter if isinstance(drafter, Gate) else None
 
     def start(self, running: Running, prompt: Prompt) -> None:
@@ -100,49 +92,26 @@ class Decoder:
         clock.lap("commit")
         # 5 refresh: the text is final by now
         step = Step(prefix, sent.tree, out, verdict)
-        self._refresh(running, step, clock)
+        self._refresh(running, sent, step, clock)
         clock.lap("refresh")
-        if self._draws is not None and len(sent.cut):
-            self.policy.sizes.learn(len(sent.cut), sent.tree.order[verdict.path - 1])
         running.counters.count(sent.tree, verdict.path, clock.ms)
         running.observer.step(running, step, draft=sent.cut, sources=sent.sources, ms=clock.ms)
 
     def _propose(self, batch: Sequence[Running]) -> list[DraftTree | None]:
         """The drafter's guesses; None for requests that rest or whose session is gone."""
         drafts: list[DraftTree | None] = [None] * len(batch)
-        asks = {
-            at: Ask(running.session, running.ids, self.policy.ask, self.policy.pace)
-            for at, running in enumerate(batch)
-            if running.session is not None and self.policy.wants_draft(running)
-        }
-        if self._draws is not None:
-            size = self.policy.sizes.next()
-            asks = {
-                at: ask._replace(budget=size)
-                for at, ask in asks.items()
-                if size and batch[at].lots is not None
-            }
+        asks = self.policy.asks(batch)
         try:
-            for at, draft in zip(asks, self._ask(asks, batch), strict=True):
+            for at, draft in zip(asks, self.policy.propose(asks, batch), strict=True):
                 drafts[at] = draft
-        except (
-            Exception
-        ):  # one session's fault; a proposal changes nothing, so ask again one by one
+        except Exception:  # one session's fault; a proposal changes nothing: ask again one by one
             for at, ask in asks.items():
                 try:
-                    (drafts[at],) = self._ask({at: ask}, batch)
+                    (drafts[at],) = self.policy.propose({at: ask}, batch)
                 except Exception:
                     drafts[at] = None
                     self._switch_off(batch[at])
         return drafts
-
-    def _ask(self, asks: Mapping[int, Ask], batch: Sequence[Running]) -> list[DraftTree]:
-        """Guesses for these rows of a batch."""
-        if self._draws is None:
-            return self.drafter.propose_many(list(asks.values()))
-        lots = [(batch[at].lots, batch[at].depth) for at in asks]
-        drawings = [each.drawing(depth, self._chains) for each, depth in lots if each is not None]
-        return self._draws.draw_many(list(asks.values()), drawings)
 
     def _pack(self, batch: Sequence[Running], drafts: Sequence[DraftTree | None]) -> list[Sent]:
         """What of the guesses to send; a plain step is counted with its reason.
@@ -151,33 +120,12 @@ class Decoder:
         the target.
         """
         weighed = [self._weigh(*each) for each in zip(batch, drafts, strict=True)]
-        if self._draws is not None:  # what was drawn is sent: choosing would bend its distribution
-            cuts = [np.arange(len(each.draft)) for each in weighed]
-        else:
-            cuts = self.policy.cut(weighed, batch)
+        cuts = self.policy.cut(weighed, batch)
         return [self._packed(*each) for each in zip(batch, weighed, cuts, strict=True)]
 
     def _weigh(self, running: Running, draft: DraftTree | None) -> Weighed:
-        if self._draws is not None:
-            return self._drawn(running, draft)
         try:
-            if draft is not None and running.prune is not None:
-                draft = running.prune(draft)
-            if draft is not None and self._chains:
-                draft = best_chain(draft)
             return self.policy.weigh(draft, running)
-        except Exception:
-            self._switch_off(running)
-            return Weighed.nothing()
-
-    def _drawn(self, running: Running, draft: DraftTree | None) -> Weighed:
-        """A draft that is sent whole."""
-        if not draft:
-            off = running.session is None
-            return Weighed.nothing("off" if off else "empty" if draft is not None else "no gain")
-        try:
-            check_drawn(draft, self._vocab_size)
-            return Weighed(draft, np.empty(0), "room")
         except Exception:
             self._switch_off(running)
             return Weighed.nothing()
@@ -185,12 +133,9 @@ class Decoder:
     def _packed(self, running: Running, weighed: Weighed, nodes: Nodes) -> Sent:
         root = int(running.ids[-1])
         try:
-            slots = running.state.room  # of a static cache, which has an end
-            fits = slots is None or len(nodes) < slots
-            if self._draws is not None:  # whole or not at all, whatever was drawn
-                cut = weighed.draft if fits else DraftTree.empty()
-            else:  # parents come before their children
-                cut = keep_nodes(weighed.draft, nodes if fits else np.sort(nodes)[: slots - 1])
+            slots = running.state.room  # of a static cache, which has an end; the root takes one
+            most = None if slots is None else slots - 1
+            cut = self.policy.sent(weighed.draft, nodes, most)
             if len(cut) and not 0 <= cut.tokens.min() <= cut.tokens.max() < self._vocab_size:
                 raise ValueError("a draft holds ids outside the target's vocabulary")
             tree = PackedTree(*pack(cut.tokens, cut.parents, cut.scores, root))
@@ -199,7 +144,7 @@ class Decoder:
             self._switch_off(running)
             tree = PackedTree(*pack(empty_ints(), empty_ints(), None, root))
             return Sent(DraftTree.empty(), tree, sources_of(DraftTree.empty(), tree, ""))
-        if nodes.size == 0 and weighed.reason:
+        if len(cut) == 0 and weighed.reason:
             running.counters.plain(weighed.reason)
         return sent
 
@@ -211,14 +156,15 @@ class Decoder:
             self._switch_off(running)
             return True
 
-    def _refresh(self, running: Running, step: Step, clock: Clock) -> None:
+    def _refresh(self, running: Running, sent: Sent, step: Step, clock: Clock) -> None:
         """Let the session and the policy learn from what was committed."""
         try:
             if running.session is not None:
                 running.session.observe(step)
         except Exception:
             self._switch_off(running)
-        self.policy.learn(running, host_ms=clock.ms["propose"] + clock.ms["pack"])
+        taken = sent.tree.order[step.verdict.path - 1]
+        self.policy.learn(running, sent.cut, taken, host_ms=clock.ms["propose"] + clock.ms["pack"])
 
     def _switch_off(self, running: Running) -> None:
         """Decode this request plainly from here on: a drafter's fault must not end an answer."""

@@ -86,7 +86,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(
         f"{kind} '{name}'",
         found="no such name",
-        needed=f"known are {', '.join(names)}",
+        needed=f"known are {', '.join(names)}" if names else "there is none yet",
         todo=hint,
     )
 

@@ -12,25 +12,20 @@ from threading import Event, Lock
 from time import perf_counter
 from typing import Any, TypeVar
 
-from eyespan.answer import Answer, Granularity, check_granularity
+from eyespan.answer import Answer, Granularity
 from eyespan.async_stream import AsyncStream
 from eyespan.batching import Scheduler, Ticket, spread
-from eyespan.budget import Budget
+from eyespan.budget import Budget, CostCurve
 from eyespan.chat_session import Chat
-from eyespan.checks import (
-    MAX_NEW_TOKENS,
-    check_cancel,
-    check_max_new_tokens,
-    check_parts,
-    check_scope,
-)
+from eyespan.checks import MAX_NEW_TOKENS, check_parts, check_scope
 from eyespan.choosing import Choosing
 from eyespan.cost import cost_curve
 from eyespan.drafters import make_drafter, with_shipped_weights
 from eyespan.drafters.base import Bound, Drafter, KnowsTasks
+from eyespan.drawn import Drawn
 from eyespan.engine import Decoder
-from eyespan.errors import BatchError, ContextError, InputError
-from eyespan.grammar import Grammars, check_format
+from eyespan.errors import BatchError, ConfigError, ContextError, InputError
+from eyespan.grammar import Grammars
 from eyespan.policy import Policy
 from eyespan.rejection import Verification, check_verification
 from eyespan.sampling import Sampling
@@ -43,7 +38,7 @@ from eyespan.target.images import Picture
 from eyespan.target.loading import load_target
 from eyespan.target.probe import self_test
 from eyespan.target.video import Clip, Film, Video
-from eyespan.text import check_stops
+from eyespan.terms import terms_of
 from eyespan.trace import Trace, trace_to
 from eyespan.types import Generation, Request
 
@@ -134,7 +129,7 @@ class Engine:
         if isinstance(self.drafter, Bound):
             self.drafter.bind(target)
         target.check_needs(self.drafter.needs)
-        policy = Policy(budget, self.drafter)
+        policy = self._policy(budget)
         if isinstance(target, HuggingFaceTarget):
             most = policy.ask + self.drafter.extra_nodes if policy.ask else 0
             target.ready(1 + min(most, policy.cap))
@@ -142,13 +137,21 @@ class Engine:
             self_test(target)
         if policy.auto:
             curve = cost_curve(target, self.drafter.needs)
-            policy = Policy(budget, self.drafter, curve, one_pass=target.info.one_pass)
+            policy = self._policy(budget, curve)
         self.policy = policy
-        self.decoder = Decoder(target, self.drafter, policy, rejection=self.rejection)
+        self.decoder = Decoder(target, self.drafter, policy)
         self.lock = Lock()
         """Held while a round runs."""
         self._numbers = count()
         self._grammars: Grammars | None = None
+
+    def _policy(self, budget: Budget, curve: CostCurve | None = None) -> Policy:
+        info, drafter = self.target.info, self.drafter
+        one_pass, chains = info.one_pass, info.drafts == "chains"
+        if self.rejection:
+            size = info.vocab_size
+            return Drawn(budget, drafter, curve, vocab_size=size, one_pass=one_pass, chains=chains)
+        return Policy(budget, drafter, curve, one_pass=one_pass, chains=chains)
 
     def generate(
         self,
@@ -294,43 +297,29 @@ class Engine:
         prompt: str | Sequence[Message] | Prompt,
         images: Sequence[Picture] = (),
         *,
-        max_new_tokens: int = 256,
-        stop: str | Sequence[str] | None = None,
-        scope: str | None = None,
-        trace: str | Path | Trace | None = None,
-        cancel: Event | None = None,
-        granularity: Granularity = "block",
-        sampling: Sampling | None = None,
         videos: Sequence[Film | Video | Clip] = (),
         **options: Any,
     ) -> AnswerKind:
         """Check a request whole and make its answer ready; see `stream`."""
         started = perf_counter()
-        check_max_new_tokens(max_new_tokens)
-        stops = check_stops(stop)
-        check_scope(scope)
-        check_granularity(granularity)
-        check_cancel(cancel)
-        wanted = Sampling.of(options, sampling or self.sampling)
-        if wanted.response_format is not None:
-            check_format(wanted.response_format)
+        terms = terms_of(self.sampling, **options)
         inputs = self._inputs(prompt, images, videos)
-        request = self._request(inputs, max_new_tokens, scope)
+        request = self._request(inputs, terms.max_new_tokens, terms.scope)
         choosing = Choosing(
-            self.target, wanted, inputs, request, self._grammar_compiler, self.rejection
+            self.target, terms.sampling, inputs, request, self._grammar_compiler, self.rejection
         )
-        sink = trace_to(trace)
+        sink = trace_to(terms.trace)
         return kind(
             self,
             request,
             inputs,
-            stops,
+            terms.stops,
             choosing,
             encode=perf_counter() - started,
             trace=sink,
-            close_trace=sink is not trace,
-            cancel=cancel,
-            by_token=granularity == "token",
+            close_trace=sink is not terms.trace,
+            cancel=terms.cancel,
+            by_token=terms.granularity == "token",
         )
 
     def chat(self, system: str | None = None, **options: Any) -> Chat:
@@ -338,13 +327,22 @@ class Engine:
 
         Args:
             system: what the model is told before all turns; None leaves its template's own.
-            **options: of `stream`, for every turn that does not say otherwise.
+            **options: of `stream`, for every turn that does not say otherwise. Processors and
+                criteria are copied, so that their states start anew with every turn; a trace is
+                an open one.
 
         Raises:
             InputError: the model's folder has no chat template.
+            ConfigError: an unknown option or a bad value.
         """
-        processor = self.target.processor
-        if not getattr(processor, "chat_template", None):
+        if isinstance(terms_of(self.sampling, **options).trace, (str, Path)):
+            raise ConfigError(
+                "trace of a chat",
+                found="a path, to which every turn would write anew",
+                needed="an open trace takes many turns",
+                todo="Pass trace=eyespan.Trace(path), or name a path with a single turn.",
+            )
+        if not getattr(self.target.processor, "chat_template", None):
             raise InputError(
                 f"a chat with '{self.target.info.name}'",
                 found="the model's folder has no chat template",

@@ -1,32 +1,31 @@
-"""The budget rule of one engine: what to ask a drafter for, and which of its nodes to send."""
+"""The budget rule of one engine: what to ask a drafter for, and which of its nodes to send.
+
+`drawn.py` has another rule for drafts that are verified by rejection.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from eyespan.budget import (
-    MARGIN,
     REFRESH_WORTH,
     Budget,
     Calibration,
     CostCurve,
     Pace,
+    best_chain,
     best_cuts,
     check_budget,
     depths_of,
+    keep_nodes,
 )
-from eyespan.drafters.base import Drafter
+from eyespan.drafters.base import Ask, Drafter
 from eyespan.sequence import Running
 from eyespan.types import MAX_PACK, DraftTree, Ints, Nodes
-
-PROBE_EVERY = 32
-"""Rounds between two drafts of full size, where sizes are chosen before guesses are drawn."""
-DECAY, PRIOR_WEIGHT = 0.999, 2.0
-"""As in the calibration: what a round leaves of older counts, what a first belief is worth."""
 
 PROBE_SHARE = 0.02
 """Most of a plain step's time that drafting may cost while drafts do not pay."""
@@ -56,6 +55,7 @@ class Policy:
         drafter: whose trees are sized.
         curve: the target's measured costs; unused by "fixed" and 0.
         one_pass: whether the rows of a batch share a forward (see `best_cuts`).
+        chains: whether the target verifies no branches.
 
     Raises:
         ConfigError: not a budget.
@@ -68,27 +68,29 @@ class Policy:
         curve: CostCurve | None = None,
         *,
         one_pass: bool = False,
+        chains: bool = False,
     ) -> None:
-        self.budget = check_budget(budget)
+        self.budget = budget = check_budget(budget)
         self.ask = 0 if budget == 0 else min(drafter.fixed_budget, MAX_PACK - 1)
-        self.sizes = Sizes(self)
         self.auto = self.ask > 0 and budget != "fixed"
         self.cap = budget if isinstance(budget, int) else MAX_PACK - 1
         self._curve = curve or CostCurve(sizes=(1,), ms=(1.0,))
-        self._one_pass = one_pass
+        self._one_pass, self._chains = one_pass, chains
+        self._drafter = drafter
         self._calibration = Calibration(sources=4)
         self.pace = Pace(self._curve, self._calibration, self.cap, one_pass) if self.auto else None
         self._host_ms = 0.1
         self._worth = REFRESH_WORTH if drafter.needs.rows else 0.0
 
-    def costs_of(self, most: int) -> npt.NDArray[np.float64]:
-        """[most + 1] milliseconds of a plain step, then of rounds with 1 to `most` guesses."""
-        costs = self._curve.widths(1)[: most + 1].copy()
-        costs[1:] += self._host_ms
-        return costs
+    def asks(self, batch: Sequence[Running]) -> dict[int, Ask]:
+        """Which rows of a batch to draft for in this round."""
+        return {
+            at: Ask(running.session, running.ids, self.ask, self.pace)
+            for at, running in enumerate(batch)
+            if running.session is not None and self._wants_draft(running)
+        }
 
-    def wants_draft(self, running: Running) -> bool:
-        """Whether to ask the drafter this round."""
+    def _wants_draft(self, running: Running) -> bool:
         if self.ask == 0:
             return False
         if running.resting > 0:
@@ -96,8 +98,16 @@ class Policy:
             return False
         return True
 
+    def propose(self, asks: Mapping[int, Ask], batch: Sequence[Running]) -> list[DraftTree]:
+        """Guesses for these rows of a batch."""
+        return self._drafter.propose_many(list(asks.values()))
+
     def weigh(self, draft: DraftTree | None, running: Running) -> Weighed:
         """What a proposal may bring: nothing for nodes that lie beyond the request's room."""
+        if draft is not None and running.prune is not None:
+            draft = running.prune(draft)
+        if draft is not None and self._chains:
+            draft = best_chain(draft)
         if draft is None or len(draft) == 0:
             return Weighed.nothing("off" if draft is None else "empty")
         if not self.auto:
@@ -124,11 +134,25 @@ class Policy:
                 running.resting = int(self._host_ms / (PROBE_SHARE * self._curve.ms[0]))
         return cuts
 
-    def learn(self, running: Running, *, host_ms: float) -> None:
+    def sent(self, draft: DraftTree, nodes: Nodes, most: int | None) -> DraftTree:
+        """What is sent of a proposal.
+
+        Args:
+            draft: the proposal.
+            nodes: chosen by `cut`.
+            most: nodes that the request has slots for; None is any number.
+        """
+        if most is not None and len(nodes) > most:
+            nodes = np.sort(nodes)[:most]  # parents come before their children
+        return keep_nodes(draft, nodes)
+
+    def learn(self, running: Running, sent: DraftTree, taken: Ints, *, host_ms: float) -> None:
         """Count the proposals that the text has passed, and what drafting costs.
 
         Args:
             running: the request; a finished one has all its open guesses counted.
+            sent: this round's draft.
+            taken: [a] its nodes that were committed.
             host_ms: what this round's drafting and packing took, milliseconds.
         """
         if not self.auto:
@@ -143,46 +167,3 @@ class Policy:
             else:
                 still.append(guess)
         running.guesses = still
-
-
-class Sizes:
-    """How many guesses to draw, decided before any is: choosing among drawn ones would change the
-    distribution that they came from, and with it the text (`drafters/_drawing.py`). What is learned
-    is how often the i-th drawn guess was committed.
-
-    Args:
-        policy: whose limits and costs these are.
-    """
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._rounds = 0
-        self._offered = np.full(MAX_PACK, PRIOR_WEIGHT)
-        self._accepted = PRIOR_WEIGHT * 0.5 ** (1.0 + np.arange(MAX_PACK) / 4)
-
-    def next(self) -> int:
-        """Nodes of the next draft; 0 where a plain step is cheaper."""
-        policy = self._policy
-        most = min(policy.ask, policy.cap)
-        if not policy.auto or most == 0:
-            return most
-        self._rounds += 1
-        if self._rounds % PROBE_EVERY == 0:
-            return most
-        tokens = 1.0 + np.cumsum(self._accepted[:most] / self._offered[:most])
-        costs = policy.costs_of(most)
-        rate = tokens / costs[1:]
-        best = int(np.argmax(rate))
-        return best + 1 if rate[best] > MARGIN / costs[0] else 0
-
-    def learn(self, drawn: int, path: Ints) -> None:
-        """Count a draft.
-
-        Args:
-            drawn: nodes of it.
-            path: [a] indices of those that were committed, in the order of their draws.
-        """
-        self._offered[:drawn] *= DECAY
-        self._accepted[:drawn] *= DECAY
-        self._offered[:drawn] += 1.0
-        self._accepted[path] += 1.0

@@ -30,14 +30,25 @@ def check_verification(verification: str, drafter: Drafter) -> bool:
     """
     if verification not in get_args(Verification):
         raise unknown_name("verification", verification, get_args(Verification))
-    if verification == "rejection" and not isinstance(drafter, Draws):
+    if verification == "rejection":
+        as_drawing(drafter)
+    return verification == "rejection"
+
+
+def as_drawing(drafter: Drafter) -> Draws:
+    """A drafter that draws its guesses.
+
+    Raises:
+        UnsupportedRequest: it does not know their probabilities.
+    """
+    if not isinstance(drafter, Draws):
         raise UnsupportedRequest(
             f"verification='rejection' with drafter '{drafter.name}'",
             found="a drafter whose guesses are not drawn from a distribution",
             needed="draft_model or a trained head (fovea, eagle3, msd, dream, vispec) is needed",
             todo="Choose one of them, or leave verification at 'walk', which is exact with all.",
         )
-    return verification == "rejection"
+    return drafter
 
 
 def check_drawn(draft: DraftTree, vocab_size: int) -> None:

@@ -8,12 +8,14 @@ drafter: options act on the target's logits, once per committed token and in tex
 
 from __future__ import annotations
 
+import copy
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NoReturn, TypeAlias
 
+from eyespan.counts import real, whole
 from eyespan.errors import ConfigError, unknown_name
 
 Rng: TypeAlias = Literal["stream", "position"]
@@ -99,9 +101,10 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name, (kind, low, high) in _RANGES.items():
-            _check_number(name, getattr(self, name), kind, low, high)
+            number = _number(name, getattr(self, name), kind, low, high)
+            object.__setattr__(self, name, number)
         if self.temperature:
-            _check_number("temperature", self.temperature, float, 1e-6, 100)
+            _number("temperature", self.temperature, float, 1e-6, 100)
         for name in _CALLABLES:
             _check_callables(name, getattr(self, name))
         for name in _LISTS:
@@ -168,6 +171,11 @@ class Sampling:
                 raise unknown_name("option", name, known)
         return replace(base or cls(), **options)
 
+    def fresh(self) -> Sampling:
+        """The same options with processors and criteria whose states are another request's own."""
+        states = {name: getattr(self, name) for name in STATEFUL}
+        return replace(self, **copy.deepcopy(states)) if any(states.values()) else self
+
     @property
     def draws(self) -> bool:
         """Whether tokens are drawn at random instead of taking the best one."""
@@ -188,6 +196,20 @@ class Sampling:
             if field.name not in _DRAW_ONLY
         )
 
+
+def fresh_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of one among several requests: what may have a state is copied, so that every answer
+    starts anew.
+    """
+    own = dict(options)
+    own |= {name: copy.deepcopy(own[name]) for name in STATEFUL if name in own}
+    if isinstance(base := own.get("sampling"), Sampling):
+        own["sampling"] = base.fresh()
+    return own
+
+
+STATEFUL = ("logits_processors", "stopping_criteria")
+"""Options that may keep state."""
 
 _DRAW_ONLY = {
     "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff",
@@ -224,19 +246,21 @@ _LISTS = (
 _BIASES = ("logit_bias", "sequence_bias")
 
 
-def _check_number(name: str, value: Any, kind: type, low: float, high: float) -> None:
+def _number(name: str, value: Any, kind: type, low: float, high: float) -> float | None:
+    """The number of an option, validated; None where it is not given."""
     if value is None:
-        return
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    right = whole or (kind is float and real and math.isfinite(value))
-    if not right or not low <= value <= high:
+        return None
+    number: float | None = whole(value)
+    if number is None and kind is float:
+        number = real(value)
+    if number is None or not low <= number <= high:
         raise ConfigError(
             f"{name}={value!r:.40}",
-            found="out of range" if right else "not such a number",
+            found="not such a number" if number is None else "out of range",
             needed=f"a {'whole ' if kind is int else ''}number from {low} to {high}",
             todo="Change it or leave it out.",
         )
+    return number
 
 
 def _check_callables(name: str, value: Any) -> None:
@@ -265,8 +289,8 @@ def _check_biases(name: str, value: Any) -> None:
             todo="Write {id: number, ...}.",
         )
     for key, add in value.items():
-        real = isinstance(add, numbers.Real) and not isinstance(add, bool)
-        if not real or not add < math.inf:  # what is no number is not below it either
+        numeric = isinstance(add, numbers.Real) and not isinstance(add, bool)
+        if not numeric or not add < math.inf:  # what is no number is not below it either
             raise ConfigError(
                 f"{name} of {key!r:.40}",
                 found=f"{add!r:.40}",

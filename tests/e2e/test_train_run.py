@@ -55,6 +55,11 @@ def test_a_method_is_trained_saved_and_served(
     assert "tokens taught" in done.err
     last = json.loads((out / "log.jsonl").read_text().splitlines()[-1])
     assert 1.0 <= last["accept_length"] <= 7.0
+    card = (out / "best" / "README.md").read_text()
+    assert card.startswith(f"# {method} for demo\n")
+    assert "demo, 12 layers of 256" in card
+    assert "demo, answered by the data set: 6 sequences to learn from, 2 kept apart" in card
+    assert card.endswith(f" | {last['accept_length']:.2f} |\n")
     engine = Engine(demo, method, budget="fixed", checkpoint=str(out))  # its best head is meant
     plain = Engine(demo, "none", budget=0)
     sample = next(held_out(1))

@@ -9,6 +9,7 @@ import gc
 import pytest
 import torch
 
+from eyespan.bench.clock import engine_side
 from eyespan.generation import Engine
 from eyespan.target import load_target
 from eyespan.target.adapter import HuggingFaceTarget
@@ -78,6 +79,18 @@ def test_compiled_passes_write_the_same_text() -> None:
         assert [stream.finish().token_ids for stream in streams] == want
     assert target._passes is not None
     assert target._passes.width_of(2) == 8
+
+
+def test_a_timed_answer_knows_its_peak() -> None:
+    """Every answer's own: a larger one before it does not count."""
+    target = target_on_gpu(SEEING[0], torch.float32)
+    engine = Engine(target, "none", budget=0)
+    held = sum(one.numel() * one.element_size() for one in target.model.parameters())
+    large, small = (
+        engine_side(engine, "abc abc", tiny_images(count), max_new_tokens=TOKENS)().peak_bytes
+        for count in (3, 0)
+    )
+    assert large > small >= held
 
 
 def test_memory_of_finished_requests_comes_back() -> None:

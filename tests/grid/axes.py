@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from eyespan.drafters import DRAFTERS, TRAINED
 from eyespan.errors import (
@@ -12,7 +12,7 @@ from eyespan.errors import (
     UnsupportedRequest,
     UnsupportedTarget,
 )
-from eyespan.testing import EVERY_SEEING, EVERY_TEXT, SEEING, WATCHING
+from eyespan.testing import EVERY_SEEING, EVERY_TEXT, FILMED, SEEING, WATCHING
 from tests.parity.steps import WRAPPED
 
 AXES: dict[str, tuple[str, ...]] = {
@@ -26,18 +26,20 @@ AXES: dict[str, tuple[str, ...]] = {
         "stateful", "grammar", "guidance",
     ),
     "way": ("alone", "stream", "enabled", "ragged", "joining"),
-    "images": ("0", "1", "2", "twins", "video"),
+    "images": ("0", "1", "2", "twins", "video", "mixed"),
     "stop": ("length", "eos", "string", "criteria", "context"),
     "limit": ("1", "7", "24"),
     "cache": ("grows", "below", "at", "static", "kept", "chat"),
     "budget": ("0", "1", "4", "auto", "fixed"),
+    "verification": ("walk", "rejection"),
 }  # fmt: skip
 """What may be combined with what.
 
 Way is how a request comes: alone, read token by token, through an enabled model's `generate()`,
 as the first of three ragged rows, or as one of four that share two rows. "2" are pictures of two
-sizes where the family takes those, "twins" two of one size. Below and at are lengths of the text
-against the tiny windows; static, kept (from an earlier prompt) and chat bring a cache along.
+sizes where the family takes those, "twins" two of one size, "mixed" are a picture and a video.
+Below and at are lengths of the text against the tiny windows; static, kept (from an earlier prompt)
+and chat bring a cache along. What holds exactly under rejection says `drawn.py`.
 """
 
 
@@ -55,6 +57,7 @@ class Case:
     limit: str = "7"
     cache: str = "grows"
     budget: str = "fixed"
+    verification: str = "walk"
 
     @property
     def id(self) -> str:
@@ -85,12 +88,14 @@ class Rule:
         why: the reason.
         error: what the request raises before its first forward; None where nobody can ask for it.
         says: part of its text.
+        around: values of other axes that are not the defaults, which another rule forbids here.
     """
 
     when: dict[str, tuple[str, ...]]
     why: str
     error: type[EyespanError] | None = None
     says: str = ""
+    around: dict[str, str] = field(default_factory=dict)
 
     def forbids(self, values: dict[str, str]) -> bool:
         """Whether a (part of a) case is excluded."""
@@ -98,7 +103,7 @@ class Rule:
 
     def cases(self) -> list[Case]:
         """Everything that it excludes, surrounded by defaults."""
-        found = [Case()]
+        found = [Case(**self.around)]
         for axis, values in self.when.items():
             found = [replace(case, **{axis: value}) for case in found for value in values]
         return found
@@ -124,10 +129,35 @@ SCALED = (
 )  # fmt: skip
 """Their embeddings are more than a table."""
 HEADS = (*TRAINED, "hybrid")
+DRAWING = (*TRAINED, "draft_model")
 PICTURES = ("1", "2", "twins")
+FILMS = ("video", "mixed")
+MIXING = tuple(set(WATCHING) - {"glm4v", "glm4v_moe", "molmo2"})
+"""Stock's Molmo 2 takes pictures or videos, and GLM-4V marks both with one id."""
 TOGETHER = ("ragged", "joining")
 
 RULES = (
+    Rule(
+        {"verification": ("rejection",), "drafter": tuple(set(AXES["drafter"]) - set(DRAWING))},
+        "they do not know the probabilities of their guesses",
+        UnsupportedRequest,
+        "not drawn from a distribution",
+        {"choice": "hot"},
+    ),
+    Rule(
+        {"verification": ("rejection",), "choice": ("greedy",)},
+        "nothing is drawn",
+        UnsupportedRequest,
+        "a greedy request",
+        {"drafter": "draft_model"},
+    ),
+    Rule(
+        {"verification": ("rejection",), "choice": ("position",)},
+        "a position has one number and rejection takes several",
+        UnsupportedRequest,
+        "rng='position'",
+        {"drafter": "draft_model"},
+    ),
     Rule({"shape": ("guidance",)}, "it needs a second answer", ConfigError, "guidance_scale"),
     Rule(
         {"choice": ("generator",), "way": ("ragged",)},
@@ -193,18 +223,25 @@ RULES = (
         "the language model inside it",
     ),
     Rule(
-        {"cache": ("chat",), "family": ("smolvlm",), "images": PICTURES},
+        {"cache": ("chat",), "family": ("smolvlm",), "images": (*PICTURES, *FILMS)},
         "whether it takes them in turns depends on a package",
     ),
     Rule(
-        {"family": tuple(set(AXES["family"]) - set(WATCHING)), "images": ("video",)},
+        {"family": tuple(set(AXES["family"]) - set(WATCHING)), "images": FILMS},
         "it takes no videos",
+    ),
+    Rule(
+        {"family": tuple(set(WATCHING) - set(MIXING)), "images": ("mixed",)},
+        "it takes one kind at a time",
+    ),
+    Rule(
+        {"cache": ("chat",), "family": tuple(set(WATCHING) - set(FILMED)), "images": FILMS},
+        "their videos come as tensors",
     ),
     Rule({"family": FED, "images": ("twins",)}, "sizes of their pictures are fixed"),
     Rule({"way": ("enabled",), "cache": ("static", "kept", "chat")}, "stock's own loop runs these"),
     Rule({"way": ("enabled",), "choice": ("position", "generator")}, "not options of generate()"),
     Rule({"way": ("enabled",), "stop": ("context",)}, "stock runs past the end of a context"),
     Rule({"cache": ("chat",), "way": TOGETHER}, "a conversation writes one answer at a time"),
-    Rule({"cache": ("kept", "chat"), "images": ("video",)}, "a conversation keeps pictures"),
     Rule({"cache": ("below", "at", "chat"), "stop": ("context",)}, "a text has one length"),
 )  # fmt: skip

@@ -16,13 +16,17 @@ from eyespan.budget import CostCurve
 from eyespan.drafters import TRAINED, make_drafter
 from eyespan.dropin import fallbacks
 from eyespan.generation import Engine
+from eyespan.rejection import Verification
 from eyespan.target.base import Prompt
-from eyespan.testing import OracleDrafter, RandomDrafter, random_checkpoint, tiny_images
+from eyespan.testing import OracleDrafter, RandomDrafter, random_checkpoint, tiny_images, tiny_video
 from eyespan.types import Generation
-from tests.grid.axes import Case
+from tests.grid.axes import FILMS, Case
 from tests.grid.oracle import LOGPROBS, plain, plain_on, said_by_generate, stop_of, stop_on
-from tests.grid.rows import Row, options_of, prompt_of, rows_of, target_of
+from tests.grid.rows import Row, options_of, prompt_of, target_of
 from tests.parity.steps import MANY
+
+MEDIA = {"0": 0, "1": 1, "2": 2, "twins": 2, "video": 1, "mixed": 2}
+"""Pictures and videos of a row."""
 
 CURVE = CostCurve(sizes=(1, 2, 16, 64), ms=(10.0, 11.0, 14.0, 30.0))
 """What "auto" goes by, so that a case does the same wherever it runs."""
@@ -77,13 +81,16 @@ def budget_of(case: Case) -> Any:
 
 def engine_of(case: Case, rows: list[Row]) -> Engine:
     """A new engine."""
-    target = target_of(case.family, rows[0].ends)
-    return Engine(target, drafter_of(case, rows), budget=budget_of(case))
+    target, way = target_of(case.family, rows[0].ends), _verification(case)
+    return Engine(target, drafter_of(case, rows), budget=budget_of(case), verification=way)
 
 
-def answers(case: Case) -> list[Said]:
+def _verification(case: Case) -> Verification:
+    return "rejection" if case.verification == "rejection" else "walk"
+
+
+def answers(case: Case, rows: list[Row]) -> list[Said]:
     """Every answer that the case brings; those of a warm drafter are there too."""
-    rows = rows_of(case)
     if case.way == "enabled":
         return _enabled(case, rows)
     return answers_of(case, rows, engine_of(case, rows))
@@ -98,7 +105,8 @@ def answers_of(case: Case, rows: list[Row], engine: Engine) -> list[Said]:
 def _enabled(case: Case, rows: list[Row]) -> list[Said]:
     (row,) = rows
     prompt, model = prompt_of(row), target_of(row.family).model
-    eyespan.enable(model, drafter_of(case, rows), budget=budget_of(case))
+    drafter, way = drafter_of(case, rows), _verification(case)
+    eyespan.enable(model, drafter, budget=budget_of(case), verification=way)
     try:
         said = [said_by_generate(row, prompt, stop_of(row)) for _ in range(2)]
         assert fallbacks(model) == {}
@@ -123,16 +131,20 @@ def _resumed(row: Row, prompt: Prompt, engine: Engine) -> Prompt:
     """The prompt on what an answer to its beginning has left."""
     kept: list[Any] = []
     earlier = prompt_of(replace(row, text=MANY[:30], stop="length"))
-    engine.generate(
-        replace(earlier, keep=lambda cache, ids: kept.append((ids, cache))), max_new_tokens=3
-    )
+    earlier = replace(earlier, keep=lambda cache, ids: kept.append((ids, cache)))
+    engine.generate(earlier, max_new_tokens=3, **_some_choice(engine))
     if not kept:  # states owe tokens, and a chat reads such a turn anew
         return prompt
     ids, cache = kept[0]
-    digests = [bytes([at]) for at in range(2 if row.images in ("2", "twins") else int(row.images))]
+    digests = [bytes([at]) for at in range(MEDIA[row.images])]
     target = engine.target
     prefix = target.prefix_after(earlier, ids, cache, pictures=digests, before=[])
     return target.resume(prompt, prefix, digests)
+
+
+def _some_choice(engine: Engine) -> dict[str, Any]:
+    """Of an earlier answer, which is any that the engine gives."""
+    return {"temperature": 1.0, "seed": 3} if engine.rejection else {}
 
 
 def _compared(row: Row, whole: Generation) -> Said:
@@ -178,13 +190,14 @@ def _joining(case: Case, rows: list[Row], engine: Engine) -> list[Said]:
 def _chat(case: Case, rows: list[Row], engine: Engine) -> list[Said]:
     """The second turn of a conversation, from scratch and on the first one's cache."""
     row, target = rows[0], engine.target
-    pictures = [] if row.images == "0" else tiny_images(2 if row.images != "1" else 1)
+    pictures = tiny_images(MEDIA[row.images] - (row.images in FILMS))
     if row.images == "twins":
         pictures = [tiny_images(1, seed=at)[0] for at in range(2)]
-    chat = engine.chat(system="Be brief.")
-    chat.say("abc abc, what is this?", pictures, max_new_tokens=6)
+    videos = [eyespan.Video(tiny_video(), rate=2.0)] if row.images in FILMS else []
+    chat, early = engine.chat(system="Be brief."), _some_choice(engine)
+    chat.say("abc abc, what is this?", pictures, videos=videos, max_new_tokens=6, **early)
     asked = [*chat.messages, {"role": "user", "content": [{"type": "text", "text": row.text}]}]
-    prompt = target.prepare(asked, pictures)
+    prompt = target.prepare(asked, pictures, videos)
     options = options_of(row, prompt, stop_on(row, prompt))
     if case.way == "stream":
         with chat.stream(row.text, granularity="token", logprobs=LOGPROBS, **options) as stream:

@@ -12,7 +12,7 @@ import torch
 from eyespan.target.adapter import HuggingFaceTarget
 from eyespan.target.base import Prompt
 from eyespan.testing import EVERY_SEEING, WINDOW, tiny_images, tiny_prompt, tiny_target
-from tests.grid.axes import Case
+from tests.grid.axes import FILMS, Case
 from tests.parity.steps import MANY, WRAPPED
 
 REGEX = "[a-f]{3,9}x"
@@ -26,7 +26,9 @@ CHOICES: dict[str, dict[str, Any]] = {
     "typical": {"temperature": 1.0, "typical_p": 0.8},
     "position": {"temperature": 1.0, "top_p": 0.95, "rng": "position"},
     "generator": {"temperature": 1.1, "top_k": 40},
+    "frozen": {"temperature": 1e-6},
 }
+"""The values of the axis, and one that is drawn and leaves nothing to chance."""
 SHAPES: dict[str, dict[str, Any]] = {
     "none": {},
     "repetition": {"repetition_penalty": 1.3},
@@ -137,8 +139,8 @@ def _prompt(family: str, images: str, text: str) -> Prompt:
         return target.prepare(text, tiny_images(1))
     if images == "twins":
         return target.prepare(text, [tiny_images(1, seed=at)[0] for at in range(2)])
-    if images == "video":
-        return tiny_prompt(target, family, 0, 1, text=text)
+    if images in FILMS:
+        return tiny_prompt(target, family, int(images == "mixed"), 1, text=text)
     return tiny_prompt(target, family, int(images), text=text)
 
 

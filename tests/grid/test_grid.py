@@ -1,11 +1,12 @@
 """The grid: drafter x family x choice x processors x batch x pictures x stop x limit x cache x
-budget. Whatever is combined, the answer is plain decoding's, token for token, and stock's where
-stock can be asked; what cannot be combined is refused before its first forward.
+budget x verification. Whatever is combined, the answer is plain decoding's, token for token, and
+stock's where stock can be asked (see `drawn.py` for verification by rejection); what cannot be
+combined is refused before its first forward.
 
 The default suite runs the first cases of the list, `-m slow` the rest. An id is a whole case:
 
     pytest "tests/grid/test_grid.py::test_every_row_says_what_it_says_alone[recap.llama....]"
-    GRID_CASE=recap.llama.greedy.none.alone.0.length.7.grows.fixed pytest tests/grid
+    GRID_CASE=recap.llama.greedy.none.alone.0.length.7.grows.fixed.walk pytest tests/grid
     GRID_SEED=1 pytest tests/grid
 
 The second runs any case at all, the third another grid.
@@ -23,6 +24,7 @@ from eyespan.engine import verify as true_verify
 from eyespan.errors import EyespanError
 from tests.grid.axes import AXES, RULES, Case
 from tests.grid.cover import covering, pairs, pairs_of
+from tests.grid.drawn import check_drawn, check_is_greedy, frozen
 from tests.grid.oracle import plain, stock, stock_on
 from tests.grid.ours import CURVE, Said, answers, answers_of, engine_of
 from tests.grid.rows import prompt_of, rows_of, target_of
@@ -73,8 +75,13 @@ def check(said: Said) -> None:
 @pytest.mark.parametrize("case", marked(CASES, QUICK))
 def test_every_row_says_what_it_says_alone(case: Case) -> None:
     assert case.rule is None, case.rule.why
-    for said in answers(case):
+    rejecting = case.verification == "rejection"
+    for said in answers(case, frozen(case) if rejecting else rows_of(case)):
         check(said)
+        if rejecting:
+            check_is_greedy(said)
+    if rejecting:
+        check_drawn(case)
 
 
 @pytest.mark.parametrize("case", refused())
@@ -91,12 +98,13 @@ def test_what_excludes_each_other_is_refused_before_a_forward(case: Case) -> Non
 def ask_in_vain(case: Case) -> None:
     """Make the engine, then ask; no forward of the model may come of the asking."""
     rows, passes = rows_of(case), list[int]()
-    engine = None if case.way == "enabled" else engine_of(case, rows)
     model = target_of(case.family).model
+    # a drafter that is refused is so when the engine is made, which may try the model out
+    engine = None if case.way == "enabled" else engine_of(case, rows)
     hook = model.register_forward_pre_hook(lambda *_: passes.append(1))
     try:
         if engine is None:
-            answers(case)
+            answers(case, rows)
         else:
             answers_of(case, rows, engine)
     finally:
@@ -126,6 +134,6 @@ def test_the_grid_sees_a_wrong_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("eyespan.engine.verify", gullible)
     case = Case(drafter="random", limit="24")
-    said = answers(case)
+    said = answers(case, rows_of(case))
     monkeypatch.undo()
     assert any(each.ids != plain(each.row).token_ids for each in said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from eyespan.diagnostics import sources
 from eyespan.diagnostics.growth import grow
 from eyespan.diagnostics.matched import compare
-from eyespan.diagnostics.recorded import Recording, read_recordings, vocabulary
+from eyespan.diagnostics.recorded import Recording, Rows, read_recordings, vocabulary
 from eyespan.diagnostics.replay import Replayed, replay
 from eyespan.diagnostics.replay_tables import BACKOFF
 from eyespan.drafters import make_drafter
@@ -176,6 +177,42 @@ def test_fusion_weights(file: Path, recording: Recording) -> None:
     for count, expected in rows.items():
         assert found.calls[count] == len(expected) > 0
         assert found.weights[count] == pytest.approx(np.sum(expected, axis=0), rel=1e-5)
+
+
+def test_rows_of_another_picture(file: Path, recording: Recording) -> None:
+    """In place of another picture's rows the own ones stand a place too late."""
+    late = [
+        replace(
+            one,
+            swapped=Rows(one.rows.at, np.roll(one.rows.ids, 1, 0), np.roll(one.rows.logits, 1, 0)),
+        )
+        for one in recording.requests
+    ]
+    found = sources.swapped(Recording("late", tuple(late)), 264)
+    assert found is not None
+    hits: list[tuple[bool, ...]] = []
+    single: dict[int, list[int]] = {order: [] for order in (1, 2, 3)}
+    for lines in read_trace(file):
+        rows = twin.answer_rows(lines)
+        instead = {at: rows[(at - 1) % len(rows)] for at in rows}
+        both = (
+            twin.states([lines], seeded=False),
+            twin.states([lines], seeded=False, instead=instead),
+        )
+        for pair in zip(*both, strict=True):
+            token = pair[0].ahead[0]
+            if all(state.rows for state in pair):
+                hits.append(tuple(token in twin.candidates(one, "fixed_prior") for one in pair))
+            for order in pair[0].rows.keys() & pair[1].rows.keys():
+                own, other = (token in state.rows[order].ids for state in pair)
+                single[order].append(own - other)
+    own, other = (sum(side) for side in zip(*hits, strict=True))
+    assert (found.own.states, found.own.hits, found.other.hits) == (len(hits), own, other)
+    assert found.gain["fused"].hits == own - other > 0
+    for order, name in enumerate("UCG", 1):
+        one = found.gain[name]
+        assert (one.states, one.hits) == (len(single[order]), sum(single[order]))
+        assert one.states
 
 
 def test_matched_length_at_equal_counts(file: Path, recording: Recording) -> None:

@@ -149,6 +149,27 @@ def test_asking_does_not_change_the_answer(name: str, prompt: list[int]) -> None
 
 
 @every
+@pytest.mark.parametrize("left", [1, 3, 6])
+def test_no_draft_reaches_beyond_the_context(name: str, left: int) -> None:
+    """More tokens may be asked for than the target has positions: the last ones are plain ones'."""
+    prompt = [3, 4, 6, 7] * 3 + [3]
+    edge = len(prompt) + left
+    target = Recording(vocab=16, media_ids=MEDIA, eos_ids=frozenset())
+    drafter = toy_drafter(name)
+    decoder = Decoder(target, drafter, Policy("fixed", drafter))  # type: ignore[arg-type]
+    request = request_of(prompt, media=MEDIA, eos=(), scope="a", limit=30)
+    running = Running(request, on_token=lambda token, source: None, max_context=edge)
+    decoder.start(running, request.prompt_ids)  # type: ignore[arg-type]
+    while len(running.ids) < edge:
+        before, sent = len(running.ids), len(target.packs)
+        decoder.step([running])
+        for tokens, parents in target.packs[sent:]:
+            tree = DraftTree(ints(tokens[1:]), ints([parent - 1 for parent in parents[1:]]))
+            assert before + depths_of(tree).max(initial=0) <= edge
+    assert running.output_ids.tolist() == target.plain(prompt, len(running.output_ids))
+
+
+@every
 def test_requests_that_take_turns_draft_as_if_alone(name: str) -> None:
     alone = [answer(toy_drafter(name), prompt, 25, scope=str(prompt)) for prompt in ([3, 4], [7])]
     drafter = toy_drafter(name)

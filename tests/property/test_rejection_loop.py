@@ -17,6 +17,7 @@ import eyespan
 from eyespan.drafters import DRAFTERS
 from eyespan.drafters._drawing import Drawing, Sketch, shares, siblings
 from eyespan.draw import Chooser, History, Lots, from_stream, new_generator
+from eyespan.drawn import Drawn
 from eyespan.dropin import fallbacks
 from eyespan.engine import Decoder
 from eyespan.errors import ConfigError, UnsupportedRequest
@@ -103,7 +104,8 @@ def decoder_of(
 ) -> Decoder:
     target = Peaked(vocab=VOCAB, order=1, eos_ids=frozenset())
     drafter = wrap(drafter_for(name, target, **options))
-    return Decoder(target, drafter, Policy("fixed", drafter), rejection=True)  # type: ignore[arg-type]
+    policy = Drawn("fixed", drafter, vocab_size=VOCAB)
+    return Decoder(target, drafter, policy)  # type: ignore[arg-type]
 
 
 def fit(answers: list[Running], temperature: float) -> float:

@@ -29,8 +29,12 @@ class State(NamedTuple):
     eos: frozenset[int]
 
 
-def states(requests: Sequence[Lines], *, seeded: bool) -> Iterator[State]:
-    """All states of a stream, in order; a state's row is learned when the next one is asked for."""
+def states(
+    requests: Sequence[Lines], *, seeded: bool, instead: Mapping[int, Any] | None = None
+) -> Iterator[State]:
+    """All states of a stream, in order; a state's row is learned when the next one is asked for:
+    the recorded one, or that of `instead` by answer position.
+    """
     u = RowMap(1, 1 << 18)
     for number, lines in enumerate(requests):
         head, end = lines[0], lines[-1]
@@ -39,7 +43,7 @@ def states(requests: Sequence[Lines], *, seeded: bool) -> Iterator[State]:
         if seeded:
             (prefill,) = [line for line in lines if line["type"] == "prefill"]
             memory.seed(head["prompt_ids"], prefill["rows"], media)
-        known = answer_rows(lines)
+        known = answer_rows(lines) if instead is None else instead
         output = end["output_ids"]
         for at in range(len(output) - 1):
             history = head["prompt_ids"] + output[: at + 1]

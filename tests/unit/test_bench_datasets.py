@@ -135,6 +135,48 @@ def test_rows_that_are_no_picture_question_are_left_out(tmp_path: Path) -> None:
     assert len(list(records(open_source(f"scienceqa@{folder}")))) == 1
 
 
+def test_the_pictures_of_seed_bench_2_are_called_by_their_numbers(tmp_path: Path) -> None:
+    """They stand before the question; marks within it and choices that are files would mean
+    nothing, and some models read `<img>` as a mark of their own.
+    """
+    between = {
+        **seed_row(0), "image": [cell(0), cell(1)], "question": "<img> and <img>: which?",
+        "data_type": "Interleaved Image", "data_id": ["a.jpg", "b.jpg"],
+    }  # fmt: skip
+    chosen = {
+        **seed_row(1), "image": [cell(at) for at in range(5)], "question": "What comes next?",
+        "data_type": "Image Generation", "data_id": ["x"] * 5,
+        **{f"choice_{letter}": f"9_{letter}.jpg" for letter in "abcd"},
+    }  # fmt: skip
+    folder = parquet(tmp_path, "seed", [between, chosen], "test")
+    one, other = records(open_source(f"seed_bench_2@{folder}"))
+    assert one.turns[0].startswith("[picture 1] and [picture 2]: which?\nA. a0\nB. b0")
+    assert other.turns[0].startswith("What comes next?\nA. [picture 2]\nB. [picture 3]")
+    assert "D. [picture 5]" in other.turns[0]
+    assert len(other.images) == 5
+
+
+def test_of_a_whole_download_only_the_measured_part_is_read(tmp_path: Path) -> None:
+    """ScienceQA has two configurations with the same names of files, MMT-Bench a table whose name
+    goes on where another's ends.
+    """
+    for config, count in (("ScienceQA-FULL", 3), ("ScienceQA-IMG", 2)):
+        made = parquet(
+            tmp_path / "made", config, [ROWS["scienceqa"](n) for n in range(count)], "test"
+        )
+        (made / "data").rename(tmp_path / "made" / "data")
+        (tmp_path / "science" / config).parent.mkdir(exist_ok=True)
+        (tmp_path / "made" / "data").rename(tmp_path / "science" / config)
+    assert open_source(f"scienceqa@{tmp_path / 'science'}").size == 2
+    assert open_source(f"scienceqa@{tmp_path / 'science' / 'ScienceQA-IMG'}").size == 2
+    head = "index\timage\tquestion\tA\tB\tanswer\tcategory\n"
+    (tmp_path / "mmt").mkdir()
+    for part, rows in (("VAL", 1), ("VAL_MI", 2), ("ALL", 3)):
+        line = f"0\t{base64.b64encode(png(0)).decode()}\tWhat?\tred\tblue\tB\tcounting\n"
+        (tmp_path / "mmt" / f"MMT-Bench_{part}.tsv").write_text(head + line * rows)
+    assert open_source(f"mmt_bench@{tmp_path / 'mmt'}").size == 1
+
+
 def test_mmt_bench_is_a_table_with_pictures_as_text(tmp_path: Path) -> None:
     lines = ["index\timage\tquestion\tA\tB\tC\tanswer\tcategory\tl2-category"]
     for number in range(3):
@@ -177,12 +219,24 @@ def test_the_llava_hold_out_is_decided_by_ids(tmp_path: Path) -> None:
     said = [{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": "A cat."}]
     lines = [{"id": one, "image": "coco/a.png", "conversations": said} for one in ids]
     lines.append({"id": held[0], "conversations": said})
+    lines.append({"id": 7, "conversations": said})  # some ids are numbers, as in the real file
     (tmp_path / "llava_v1_5_mix665k.json").write_text(json.dumps(lines))
     found = list(records(open_source(f"llava_665k@{tmp_path}")))
     assert [record.id.partition("/")[0] for record in found] == held
     assert found[0].turns == ("What?",)
     assert found[0].reference == ("A cat.",)
     assert found[0].category == "coco"
+
+
+def test_a_row_of_nonsense_is_one_inputs_problem(tmp_path: Path) -> None:
+    rows = [ROWS["scienceqa"](n) for n in range(2)]
+    rows[0]["answer"] = 9
+    folder = parquet(tmp_path, "scienceqa", rows, "test")
+    source = open_source(f"scienceqa@{folder}")
+    with pytest.raises(InputError, match="scienceqa row 0: values of another kind"):
+        source.record(0)
+    chosen = select(source, inputs=2, warm_up=0, seed=1).inputs
+    assert sorted(one.problem is None for one in chosen) == [False, True]
 
 
 def test_missing_columns_are_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from eyespan.bench.builders import Report, build, fovea
+from eyespan.bench.builders import Report, build, costs, fovea
 from eyespan.bench.execute import execute
 from eyespan.bench.live import Board
 from eyespan.bench.records import Run, read_runs
@@ -72,6 +72,24 @@ def test_controls_are_compared_repeat_by_repeat() -> None:
     assert rows["Random Top-16"]["a of tau"] is None, "no answers, nothing to tell"
 
 
+def test_changes_of_tau_are_paired_and_have_intervals_over_pictures() -> None:
+    """Pictures differ by far more than methods do; pairing sees the methods."""
+    runs = []
+    for at in range(8):
+        for name, method, more in (("a", "FOVEA", 0), ("a", "without KL", -5), ("b", "FOVEA", 0)):
+            run = run_of(method, name, speed=1.0, accepted=10 + 10 * at + more * (1 + at % 2))
+            runs.append(replace(run, input=str(at), image=str(at)))
+    runs.append(run_of("without KL", "b", speed=1.0, accepted=0))  # no such input in the other
+    table = fovea.table2(Report(settings=settings_of("table2"), runs=runs)).tables[2]
+    assert [row[:3] for row in table.rows] == [
+        ("without KL", "a", pytest.approx(-0.75)),
+        ("without KL", "all", pytest.approx(-0.75)),
+    ]
+    *_, low, high, answers = table.rows[0]
+    assert answers == 8
+    assert -1.0 <= low < -0.75 < high <= -0.5  # type: ignore[operator]
+
+
 def test_the_k_sweep_is_told_against_dense() -> None:
     said = settings_of("figure4")
     runs = [
@@ -104,10 +122,16 @@ def test_depth_interfaces_and_variants() -> None:
     runs = [replace(run, method="Correction") for run in runs]
     row = columns(fovea.table3(Report(settings=said, runs=runs)).tables[0])["Correction"]
     assert (row["draft ms"], row["extra MiB"], row["tau"]) == (4.0, 3.0, 2.0)
+    assert not any("GPU" in name for name in row), "no GPU, no column"
+    seen = [replace(run, peak_bytes=9 << 20, plain_peak_bytes=7 << 20) for run in runs]
+    row = columns(fovea.table3(Report(settings=said, runs=seen)).tables[0])["Correction"]
+    assert row["GPU peak over plain MiB"] == 2.0
+    (budgets,) = costs.table10(Report(settings=said, runs=seen)).tables
+    assert columns(budgets)["Correction"]["GPU GiB"] == (9 << 20) / (1 << 30)
     said = settings_of("table2")
     runs = [replace(run, method="FOVEA") for run in runs]
     runs += [run_of("without KL", name, speed=1.0, accepted=5) for name in "ab"]
-    values, losses = fovea.table2(Report(settings=said, runs=runs)).tables
+    values, losses, _ = fovea.table2(Report(settings=said, runs=runs)).tables
     assert columns(values)["FOVEA"]["Average S"] == 1.25
     (row,) = (one for one in losses.rows if one[1] == "without KL")
     assert row == ("Objectives", "without KL", pytest.approx(-20.0), pytest.approx(-25.0))

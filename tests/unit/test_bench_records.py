@@ -20,9 +20,10 @@ def some(name: str) -> tuple[list[Run], Done]:
     runs = [
         Run(
             **common, turn=0, method=method, repeat=0, category="c", image="i", status="equal",
-            tokens=3, seconds={"total": 0.5}, drafted_by_depth=(2, 1), accepted_by_depth=(1, 0),
+            tokens=3, forwards=2, seconds={"decode": 0.3, "total": 0.5}, drafted_by_depth=(2, 1),
+            accepted_by_depth=(1, 0), plain_tokens=len(beside) and 3, plain_seconds=beside,
         )
-        for method in ("plain", "recap")
+        for method, beside in (("plain", {}), ("recap", {"decode": 0.4, "total": 0.7}))
     ]  # fmt: skip
     return runs, Done(**common, answers=("caf\u00e9 \ud800",))
 
@@ -82,6 +83,11 @@ def test_a_damaged_line_is_named(folder: Path, damage: bytes) -> None:
         (b'"tokens":3', b'"tokens":"3"'), (b'"total":0.5', b'"total":null'),
         (b'"drafted_by_depth":[2,1]', b'"drafted_by_depth":[2,"1"]'),
         (b'"error":null', b'"error":5'), (b'"image":"i"', b'"image":null'),
+        (b'"total":0.5', b'"total":NaN'), (b'"total":0.5', b'"total":0'),
+        (b'"total":0.5', b'"other":0.5'), (b'"tokens":3', b'"tokens":0'),
+        (b'"forwards":2', b'"forwards":0'), (b'"decode":0.3', b'"other":0.3'),
+        (b'"plain_seconds":{}', b'"plain_seconds":{"total":1}'),  # nothing was written in it
+        (b'"method":"plain"', b'"method":"recap"'),  # with no plain run beside it
     ],
 )  # fmt: skip
 def test_a_value_of_another_kind_is_damage(folder: Path, whole: bytes, damaged: bytes) -> None:

@@ -30,8 +30,8 @@ from tests.fake_bench import FakeClock, FakeTarget
 
 TABLES = (
     "overview", "recap_figure3", "recap_table1", "recap_table2", "recap_table3", "recap_table4",
-    "recap_table8", "recap_table9", "recap_table10", "recap_table12", "recap_table13",
-    "recap_table15", "recap_table18",
+    "recap_table7", "recap_table8", "recap_table9", "recap_table10", "recap_table12",
+    "recap_table13", "recap_table15", "recap_table18",
 )  # fmt: skip
 
 
@@ -158,7 +158,8 @@ def test_a_run_killed_anywhere_ends_in_the_same_tables(
     whole = {
         name: (tmp_path / "whole" / name).read_bytes() for name in ("tables.json", "figures.json")
     }
-    assert {one.id for one in Results.read(tmp_path / "whole").tables} >= set(TABLES)
+    made = {one.id.removesuffix("_online") for one in Results.read(tmp_path / "whole").tables}
+    assert made >= set(TABLES)
     records = (tmp_path / "whole" / "records.jsonl").read_bytes()
 
     append, written = Store.append, 0
@@ -235,6 +236,9 @@ def test_tables_hold_what_the_records_say(tmp_path: Path) -> None:
     by_set = tables["recap_figure3"].rows
     assert [row[5] for row in by_set] == [3, 2], "the same inputs, set by set"
     assert all(row[3] <= row[2] <= row[4] for row in by_set)
+    by_set = tables["recap_table7_online"].rows
+    assert [(row[0], row[7]) for row in by_set] == [("m on n", 3), ("m on n", 2)]
+    assert all(row[6] > row[5] == 2.0 for row in by_set), "tau over and with"
     counts = {row[0]: row[1] for row in tables["lossless"].rows}
     assert counts == {"m": 12, "n": 12, NOISE: 12, PLAIN: 12}, "six turns, two repeats"
     assert len([run for run in runs if run.method == "m"]) == 12
@@ -301,9 +305,27 @@ def test_two_runs_side_by_side(tmp_path: Path) -> None:
     assert 0 < low <= change <= high
     assert tau_after > tau_before
     assert rows[NOISE][4] == 0.0
+    assert "differ in" not in between(tmp_path / "a", tmp_path / "b").caption
+    run_fake(replace(settings, max_new_tokens=9, noise=False), tmp_path / "c")
+    caption = between(tmp_path / "a", tmp_path / "c").caption
+    assert "differ in max_new_tokens (15 in A, 9 in B), noise (true in A, false in B)." in caption
+    (tmp_path / "c" / "run.json").write_text("{")
+    assert "not known" in between(tmp_path / "a", tmp_path / "c").caption
     Store(tmp_path / "empty").close()
     with pytest.raises(InputError, match="no method"):
         between(tmp_path / "a", tmp_path / "empty")
+
+
+@pytest.mark.usefixtures("fake")
+def test_other_pictures_under_the_same_names_are_not_compared(tmp_path: Path) -> None:
+    settings = fake_settings(tmp_path, seeds=(3,), tables=(), repeats=1, resamples=1)
+    run_fake(settings, tmp_path / "a")
+    with Store(tmp_path / "b") as store:
+        for run in read_runs(tmp_path / "a"):
+            done = Done(stream=run.stream, dataset=run.dataset, input=run.input, answers=())
+            store.append([replace(run, image="another")], done)
+    with pytest.raises(InputError, match="no method that both measured"):
+        between(tmp_path / "a", tmp_path / "b")
 
 
 def test_a_real_model_with_pictures_and_stock_beside_it(tmp_path: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from eyespan.cli import run
 from tests.cli import Shell
 
 
@@ -249,3 +253,22 @@ def test_a_trace_without_room(shell: Shell, tiny_folder: Path, pictures: Path) -
     assert done.out.strip()  # the answer itself was given
     assert "No space left" in done.err
     assert "No space left" in shell(*args, "--images", pictures).err
+
+
+@pytest.mark.parametrize("args", [["--version"], ["--help"], ["generate", "--help"]], ids=" ".join)
+def test_a_reader_that_went_away_ends_the_tool_silently(args: list[str]) -> None:
+    """As behind `| head -1`; the end of a process writes what its buffer still holds."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "eyespan", *args]
+    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, check=False)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_reader_that_goes_in_the_midst_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with suppress(BrokenPipeError), os.fdopen(writes, "w", buffering=1) as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert run(["--help"]) == 141

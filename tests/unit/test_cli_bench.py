@@ -150,6 +150,9 @@ def test_a_table_is_printed_as_markdown(shell: Shell, run: Path, tmp_path: Path)
     assert not (tmp_path / "report.html").exists()
     error = shell.refused("bench", "report", tmp_path, "--markdown", "recap_table1")
     assert "recap_table18" in error
+    (tmp_path / "tables.json").unlink()
+    error = shell.refused("bench", "report", tmp_path, "--markdown", "recap_table18")
+    assert "there is none yet" in error
 
 
 def test_a_mistake_does_not_spoil_the_folder(shell: Shell, run: Path, tmp_path: Path) -> None:

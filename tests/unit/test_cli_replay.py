@@ -81,6 +81,10 @@ def test_bad_input(shell: Shell, tmp_path: Path) -> None:
     assert "one of them" in shell.refused("replay", file, "--record", "demo", "--out", out)
     assert "Did you mean 'recap'" in shell.refused("replay", file, "-d", "recapp", "--out", out)
     assert "orders" in shell.refused("replay", file, "-d", "recap,orders=X", "--out", out)
+    for drafter in ("draft_model,draft_model=demo", "sam,fallback=draft_model"):
+        assert "a live model is needed" in shell.refused(
+            "replay", file, "-d", drafter, "--out", out
+        )
     old = write(tmp_path, *changed(0, version=0), name="old.jsonl")
     assert "format 0" in shell.refused("replay", old, "--out", out)
     assert "no request" in shell.refused("replay", write(tmp_path, name="e.jsonl"), "--out", out)

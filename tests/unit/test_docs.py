@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from eyespan.drafters import DRAFTERS
 from eyespan.engine import Decoder
 from eyespan.generation import Engine
 from eyespan.policy import Policy
@@ -68,6 +69,50 @@ def test_the_example_drafter_is_lossless_and_drafts() -> None:
     finish(decoder, running)
     assert running.output_ids.tolist() == target.plain([3, 4, 7], 40)
     assert running.counters.accepted > 10
+
+
+def test_the_papers_map_points_at_files_that_are_there() -> None:
+    """A file may stand for a pair (`.h`, `.cc`), and one without its folder for the last one's."""
+    root = DOCS.parent
+    bases = (root / "src" / "eyespan", root / "tests", root)
+    rows = re.findall(r"^\|.*\|$", (DOCS / "papers.md").read_text(), re.M)
+    checked = 0
+    for row in rows:
+        folder = root
+        for name in re.findall(r"`([\w./*{},-]+)`", row):
+            if "/" not in name and not name.endswith(".py"):
+                continue
+            stem, _, choices = name.partition("{")
+            parts = choices.partition("}")
+            for one in parts[0].split(",") if choices else [""]:
+                wanted = f"{stem}{one}{parts[2]}"
+                found = [
+                    file
+                    for base in (*bases, folder)
+                    for ending in ("", ".h", ".cc")
+                    for file in base.glob(wanted + ending)
+                ]
+                assert found, f"{name} in: {row}"
+                folder = found[0].parent
+                checked += 1
+    assert checked > 60
+    said = "\n".join(rows)
+    assert all(f"drafters/{name}.py" in said for name in DRAFTERS if name != "none")
+
+
+def test_every_table_and_figure_of_recap_is_in_the_papers_map() -> None:
+    """But for Figure 2, which is a picture of the method."""
+    whole = (DOCS / "papers.md").read_text()
+    section = whole[whole.index("## RECAP") : whole.index("## The methods they are compared with")]
+    section = re.sub(r"\([^)]*\)", "", section)
+    found: dict[str, set[int]] = {"table": set(), "fig": set()}
+    for kind, numbers in re.findall(
+        r"\b(table|fig)(?:ures?|s|\.)? ([\d, -]+)", section, re.IGNORECASE
+    ):
+        for low, high in re.findall(r"(\d+)(?:-(\d+))?", numbers):
+            found[kind.lower()] |= set(range(int(low), int(high or low) + 1))
+    assert found["table"] >= set(range(1, 19))
+    assert found["fig"] >= {1, 3, 4, 5, 6, 7, 8}
 
 
 def test_every_reported_failure_in_the_docs_has_its_tests_and_every_test_its_row() -> None:

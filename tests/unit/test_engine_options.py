@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from eyespan import disable, load, read_trace
+from eyespan import Sampling, disable, load, read_trace
 from eyespan.drafters import DRAFTERS, make_drafter
 from eyespan.errors import ConfigError, InputError, OutputError
 from eyespan.generation import Engine
@@ -167,3 +167,48 @@ def test_pictures_beside_a_prepared_prompt_are_refused() -> None:
     prompt = engine().target.prompt_from_ids([1, 2])
     with pytest.raises(InputError, match="prepared"):
         engine().generate(prompt, ["a.png"], max_new_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"foo": 1}, "option 'foo'"),
+        ({"images": ["a.png"]}, "option 'images'"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"temperature": -1}, "temperature=-1"),
+        ({"stop": [""]}, "stop string"),
+        ({"granularity": "word"}, "granularity 'word'"),
+        ({"trace": "t.jsonl"}, "trace of a chat"),
+        ({"response_format": {"type": "poem"}}, "poem"),
+    ],
+    ids=without_addresses,
+)
+def test_a_chat_is_refused_before_its_first_turn(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        engine().chat(**options)
+
+
+class Third:
+    """A criterion with a state: it ends an answer when it is called for the third time."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, ids: Any, scores: Any) -> bool:
+        self.calls += 1
+        return self.calls >= 3
+
+
+def test_a_state_given_once_starts_anew_with_every_answer() -> None:
+    """Of an engine, of a chat, and of a chat's sampling; two answers at once do not share it."""
+    criteria: dict[str, Any] = {"stopping_criteria": [Third()]}
+    made = Engine(engine().target, budget="fixed", sampling=Sampling(**criteria))
+    streams = [made.stream("hi", max_new_tokens=8) for _ in range(2)]
+    while [stream for stream in streams if next(stream, None) is not None]:
+        pass
+    said = [len(stream.generation.token_ids) for stream in streams]
+    given: list[dict[str, Any]] = [criteria, {"sampling": Sampling(**criteria)}]
+    for options in given:
+        with engine().chat(max_new_tokens=8, **options) as chat:
+            said += [len(chat.say(text).token_ids) for text in ("abc?", "and?")]
+    assert said == [3] * 6

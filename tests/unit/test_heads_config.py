@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
+from eyespan.drafters import make_drafter
 from eyespan.drafters._fovea_config import FoveaConfig
 from eyespan.drafters._head import count_parameters
+from eyespan.drafters.eagle3 import Eagle3Config
 from eyespan.drafters.fovea import FoveaHead
 from eyespan.errors import ConfigError
 from eyespan.target.weights import BACKBONES
@@ -28,6 +31,35 @@ def test_a_config_goes_through_json() -> None:
 def test_values_out_of_range_are_refused(field: str, value: object) -> None:
     with pytest.raises(ConfigError, match=field):
         FoveaConfig.for_target(BACKBONES["llava-1.6-vicuna-7b"], **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("nodes", "a"), ("nodes", 1.5), ("nodes", True), ("mass", "x"), ("mass", float("nan")),
+     ("gate", 1), ("layers", [2])],
+)  # fmt: skip
+def test_values_of_another_kind_are_refused(field: str, value: object) -> None:
+    """TOML says anything; a head that was trained takes no nonsense either."""
+    with pytest.raises(ConfigError, match=rf"FoveaConfig\.{field}.*it must be"):
+        FoveaConfig.for_target(BACKBONES["llava-1.6-vicuna-7b"], **{field: value})
+    if field in FoveaConfig.DECODING:
+        for weights in ({}, {"checkpoint": "demo"}):
+            with pytest.raises(ConfigError, match=rf"fovea\.{field}.*it must be"):
+                make_drafter("fovea", vocab_size=2048, **weights, **{field: value})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    shape = BACKBONES["llava-1.6-vicuna-7b"]
+    config = FoveaConfig.for_target(shape, nodes=np.int64(9), mass=np.float32(0.5), gamma=2)
+    assert (config.nodes, config.mass, config.gamma) == (9, 0.5, 2.0)
+    assert [type(each) for each in (config.nodes, config.mass, config.gamma)] == [int, float, float]
+
+
+def test_layers_to_read_are_numbers() -> None:
+    shape = BACKBONES["llava-1.6-vicuna-7b"]
+    for bad in ((0, 1, 2), (1, 2), ("a", "b", "c"), 3):
+        with pytest.raises(ConfigError, match="read_layers"):
+            Eagle3Config.for_target(shape, read_layers=bad)
 
 
 def test_parameters_of_the_paper_s_backbones() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from eyespan.drafters import make_drafter
 from eyespan.drafters.base import Ask
-from eyespan.drafters.hybrid import BOTH, Beliefs, Hybrid, HybridSession
+from eyespan.drafters.hybrid import ALONE, BOTH, Beliefs, Hybrid, HybridSession
 from eyespan.errors import ConfigError
 from eyespan.types import DraftTree, Ints, PackedTree, Step, TargetOut, Verdict
 
@@ -45,14 +47,26 @@ ONE = tree([(3, -1), (4, 0), (5, -1)], [0.8, 0.4, 0.1])
 OTHER = tree([(3, -1), (7, 0), (8, 1)], [0.9, 0.5, 0.3])
 
 
-def merged(one: HybridSession, budget: int, prefix: int = 2) -> DraftTree:
-    return one.merge([ONE, OTHER], Ask(one, ints(*range(1, prefix + 1)), budget))
+def merged(
+    one: HybridSession, budget: int, drafts: Sequence[DraftTree] = (ONE, OTHER), prefix: int = 2
+) -> DraftTree:
+    beliefs = one.beliefs.parts
+    first, second = (b.guess(draft, prefix) for b, draft in zip(beliefs, drafts, strict=True))
+    return one.merge(first, second, Ask(one, ints(*range(1, prefix + 1)), budget))
 
 
 def test_shared_nodes_are_one_node_and_know_it() -> None:
     assert paths(merged(session(), 63)) == {
         (3,): BOTH, (3, 4): 0, (5,): 0, (3, 7): 1, (3, 7, 8): 1,
     }  # fmt: skip
+
+
+def test_a_part_that_proposes_alone_is_a_source_of_its_own() -> None:
+    """Its guesses are right more often than those that another part, asked too, does not share."""
+    nothing = DraftTree.empty()
+    assert set(paths(merged(session(), 63, (ONE, nothing))).values()) == {ALONE}
+    assert set(paths(merged(session(), 63, (nothing, OTHER))).values()) == {ALONE + 1}
+    assert len(merged(session(), 63, (nothing, nothing))) == 0
 
 
 def test_a_budget_keeps_the_likeliest_of_both_and_their_parents() -> None:
@@ -81,10 +95,9 @@ def test_the_part_that_was_right_is_believed() -> None:
     assert set(paths(merged(one, 2))) == {(3,), (3, 7)}
     wrong = tree([(9, -1), (10, 0)], [0.95, 0.9])
     for _ in range(20):
-        one.merge([wrong, OTHER], Ask(one, ints(1, 2), 63))
+        merged(one, 63, (wrong, OTHER))
         one.observe(step([1, 2], (3, 7, 8)))
-    after = one.merge([wrong, OTHER], Ask(one, ints(1, 2), 3))
-    assert set(paths(after)) == {(3,), (3, 7), (3, 7, 8)}
+    assert set(paths(merged(one, 3, (wrong, OTHER)))) == {(3,), (3, 7), (3, 7, 8)}
 
 
 def test_open_guesses_wait_for_their_text() -> None:

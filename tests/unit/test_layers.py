@@ -14,15 +14,15 @@ import eyespan
 PACKAGE = Path(__file__).parents[2] / "src" / "eyespan"
 
 LAYERS = {
-    "types": 0, "errors": 0, "closing": 0, "_core": 0,
+    "types": 0, "errors": 0, "counts": 0, "closing": 0, "_core": 0,
     "train.batch": 1, "train.losses": 1,
     "config": 1, "artifacts": 1, "target": 1, "verify": 1, "budget": 1, "text": 1, "sampling": 1,
     "grammar": 1, "scopes": 1, "memory": 1, "corpus": 1, "locks": 1,
     "drafters": 2, "cost": 2,
-    "sequence": 3, "policy": 3, "rejection": 3, "saved_memory": 3, "engine": 3, "draw": 3,
-    "strict": 3, "choosing": 3, "checks": 3,
-    "trace": 4, "answer": 4, "stream": 4, "async_stream": 4, "batching": 4, "generation": 4,
-    "chat_session": 4, "dropin": 4, "dropin_call": 4, "server": 4,
+    "sequence": 3, "policy": 3, "rejection": 3, "drawn": 3, "saved_memory": 3,
+    "engine": 3, "draw": 3, "strict": 3, "choosing": 3, "checks": 3,
+    "trace": 4, "answer": 4, "stream": 4, "terms": 4, "async_stream": 4, "batching": 4,
+    "generation": 4, "chat_session": 4, "dropin": 4, "dropin_call": 4, "server": 4,
     "train": 5, "bench": 5, "diagnostics": 5, "demo": 5, "verbs": 5, "cli": 5, "testing": 5,
     "__main__": 6, "__init__": 6,
 }  # fmt: skip

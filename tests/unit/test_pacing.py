@@ -17,6 +17,7 @@ from eyespan.drafters._growth import Candidates, Roots, best_trees, grow
 from eyespan.drafters._head import Condition, DraftHead, Hidden
 from eyespan.drafters._head_config import HeadConfig
 from eyespan.drafters._pacing import PROBE, Pacing
+from eyespan.types import DraftTree
 from tests.drafting import ints
 
 VOCAB, WIDTH, DEPTH, NODES = 40, 3, 6, 12
@@ -185,6 +186,39 @@ def test_a_level_is_one_forward_for_all_rows() -> None:
     """A level that is too dear for one sequence pays for four that are verified one by one."""
     assert forwards(0.8, 9.0) == 0
     assert forwards(0.8, 9.0, *[pace_of(one_pass=False)] * 4) >= 2
+
+
+def rival(*chances: float) -> Guess:
+    """A chain that another drafter guessed: each node's chance to be committed."""
+    tokens, parents = ints([5] * len(chances)), ints(list(range(-1, len(chances) - 1)))
+    depths = ints(list(range(1, len(chances) + 1)))
+    return Guess(0, DraftTree(tokens, parents), depths, depths, np.array(chances))
+
+
+def begins(sure: float, ms: float, *paces: Pace) -> bool:
+    """Whether a head that is known by now is asked at all."""
+    clock = Clock()
+    head, pacing = KnownHead(sure, ms, clock), Pacing(on_cpu=True, clock=clock)
+    for _ in range(12):
+        draft(head, pacing, *[pace_of()] * len(paces))
+    return pacing.begin(paces, nodes=NODES, width=WIDTH, depth=DEPTH).begins()
+
+
+def test_a_head_is_asked_where_the_other_tree_leaves_something_to_win() -> None:
+    sure, doubtful = (pace_of(rival=rival(*[chance] * 4)) for chance in (0.98, 0.05))
+    assert not begins(0.9, 2.0, sure)
+    assert begins(0.9, 2.0, doubtful)
+    assert not begins(0.9, 30.0, doubtful), "too dear for what it would bring"
+    assert begins(0.9, 2.0, pace_of(rival=rival())), "the other has nothing"
+    assert begins(0.9, 30.0, pace_of()), "with no other drafter it is asked, whatever it costs"
+    assert begins(0.9, 2.0, sure, pace_of()), "one row of a batch needs it"
+
+
+def test_levels_are_grown_for_what_the_other_tree_lacks() -> None:
+    alone = forwards(0.9, 2.0)
+    assert alone > 1
+    assert forwards(0.9, 2.0, pace_of(rival=rival(0.9, 0.9, 0.9, 0.9, 0.9, 0.9))) == 0
+    assert forwards(0.9, 2.0, pace_of(rival=rival(0.01, 0.01))) == alone
 
 
 def test_slow_rounds_change_nothing() -> None:

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from eyespan._core import pack
+from eyespan.budget import Calibration, CostCurve, Pace
 from eyespan.drafters import make_drafter
 from eyespan.drafters._recap_config import RecapConfig
 from eyespan.drafters._root_fallback import INDEXED_ROWS, RootFallback
+from eyespan.drafters.base import Ask
 from eyespan.drafters.recap import Recap
 from eyespan.errors import ConfigError
 from eyespan.types import DraftTree, Ints, PackedTree, Prefill, Request, Step, TargetOut, Verdict
@@ -97,6 +99,7 @@ def verify(session: Any, prefix: Ints, draft: DraftTree, hidden: Any = None) -> 
         ("depth", 22, "from 1 to 21"),
         ("search", "beam", "best_first, fixed"),
         ("suffix_tokens", -1, "from 0"),
+        ("suffix_reach", 128, "from 0 to 127"),
         ("suffix_min_match", 0, "from 1"),
         ("suffix_occurrence", "any", "latest, earliest"),
         ("suffix_inside_budget", 1, "true or false"),
@@ -166,6 +169,32 @@ def test_what_the_text_said_before_is_proposed_again() -> None:
     assert chain == [20, 17, 26, 11]
     assert (tree.scores[tree.origins == 1] > 0).all()
     assert tree.origin_names == ("recap", "suffix")
+
+
+@pytest.mark.parametrize(
+    ("options", "published", "cut"),
+    [
+        ({}, 4, 14),
+        ({"suffix_reach": 7}, 4, 7),
+        ({"suffix_reach": 2}, 4, 4),
+        ({"nodes": 120}, 4, 7),
+        ({"suffix_tokens": 0}, 0, 0),
+        ({"suffix_tokens": 6, "suffix_reach": 0}, 6, 6),
+    ],
+    ids=str,
+)
+def test_a_quotation_goes_on_for_longer_where_the_budget_rule_cuts(
+    options: dict[str, int], published: int, cut: int
+) -> None:
+    """What followed 20 is 14 tokens long; only the suffix can tell, for no row is known."""
+    drafter = Recap(vocab_size=VOCAB, orders="U", depth=1, **options)
+    text = [20, *range(1, 13), 25, 20]
+    session = begin(drafter, text)
+    drafter.reset()  # rows of the prompt are gone, its text is not
+    pace = Pace(CostCurve(sizes=(1,), ms=(1.0,)), Calibration(sources=4), 127, one_pass=True)
+    for given, length in ((None, published), (pace, cut)):
+        (tree,) = drafter.propose_many([Ask(session, ints(text), 127, given)])
+        assert tree.tokens.tolist() == text[1:][:length]
 
 
 def test_media_are_never_proposed_even_where_text_repeats_before_them() -> None:

@@ -128,6 +128,14 @@ def test_each_file_is_a_data_set_of_its_own_name(tmp_path: Path) -> None:
         read_recordings([])
 
 
+def test_answers_of_two_models_do_not_go_together(tmp_path: Path) -> None:
+    other = [{**line, "id": "r1"} for line in changed(0, model="elsewhere")]
+    two = [write(tmp_path, *LINES), write(tmp_path, *other, name="other.jsonl")]
+    for files in (two, [write(tmp_path, *LINES, *other, name="both.jsonl")]):
+        with pytest.raises(InputError, match=r"different models \(somewhere, elsewhere\)"):
+            read_recordings(files)
+
+
 def test_what_a_trace_cannot_feed(tmp_path: Path) -> None:
     bare = [{k: v for k, v in line.items() if not k.startswith("row_")} for line in LINES]
     (rich,) = read_recordings([write(tmp_path, *LINES)])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from eyespan.errors import ConfigError, EyespanError
+from eyespan.draw import Chooser, History, Lots
+from eyespan.errors import ConfigError, EyespanError, UnsupportedRequest
 from eyespan.sampling import Sampling
 from tests.parity.choosing import ask, engine_of
 
@@ -62,6 +64,25 @@ def test_A40_bad_options_are_refused_and_the_next_request_is_fine(name: str) -> 
     assert isinstance(caught.value, ValueError)
     assert "/project/" not in str(caught.value), "places in other people's source help nobody"
     assert len(ask("llama", "recap", max_new_tokens=2).token_ids) == 2
+
+
+@pytest.mark.parametrize("rng", ["stream", "position"])
+def test_where_no_token_may_follow_none_is_drawn(rng: str) -> None:
+    """Numbers by position took the last of the vocabulary, torch's own fail deep inside."""
+    options: dict[str, Any] = {"temperature": 1.0, "seed": 1, "rng": rng, "max_new_tokens": 4}
+    everything = list(range(engine_of("llama", "none").target.info.vocab_size))
+    for nothing in ({"suppress_tokens": everything}, {"logit_bias": {70: 3.4e38}}):
+        with pytest.raises(UnsupportedRequest, match="no token that may follow"):
+            ask("llama", "none", **{**options, "temperature": 0.5}, **nothing)
+    few = {"suppress_tokens": everything[:70] + everything[71:]}
+    assert set(ask("llama", "none", **options, **few).token_ids) == {70}
+
+
+def test_rejection_has_nothing_to_draw_either() -> None:
+    history = History(torch.tensor([[5, 6]]), 9)
+    chooser = Chooser(history, lambda ids, scores: scores - float("inf"))
+    with pytest.raises(UnsupportedRequest, match="no token that may follow"):
+        Lots(chooser, 1.0, None, 0).probs(torch.zeros(8), np.array([5, 6], np.int32))
 
 
 def test_an_unknown_option_names_the_closest() -> None:

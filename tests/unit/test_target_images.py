@@ -129,6 +129,28 @@ def test_A39_broken_bytes_give_a_picture_or_one_sentence(name: str, seed: int) -
         assert open_picture(bytes(data)).mode == "RGB"
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_orientation_is_stocks(orientation: int, tmp_path: Path) -> None:
+    exif, path = Image.Exif(), tmp_path / "turned.jpg"
+    exif[0x0112] = orientation
+    path.write_bytes(saved(PICTURE, "JPEG", exif=exif))
+    assert np.array_equal(np.asarray(open_picture(path)), np.asarray(load_image(str(path))))
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF", "MPO"])
+def test_that_only_the_first_of_several_is_looked_at_is_said(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """But not of what phones hide behind a photograph."""
+    several = saved(PICTURE, kind, save_all=True, append_images=[PICTURE.rotate(90)])
+    open_picture(several, "a.file")
+    told = "image 'a.file' holds several pictures" in caplog.text
+    assert told == (kind != "MPO")
+    caplog.clear()
+    open_picture(saved(PICTURE, "JPEG" if kind == "MPO" else kind))
+    assert caplog.text == ""
+
+
 def test_open_pictures_are_not_turned() -> None:
     """Stock's processors take an open picture as it is; so do we."""
     turned = Image.open(io.BytesIO(rotated_jpeg()))

@@ -112,6 +112,17 @@ def test_damaged_files_are_one_sentence(folder: Path, part: str) -> None:
         load_target(folder)
 
 
+def test_a_tokenizer_that_is_another_models(folder: Path) -> None:
+    """Its word for a picture is not the model's: no forward may find out."""
+    for part in ("tokenizer.json", "tokenizer_config.json"):
+        text = (folder / part).read_text()
+        (folder / part).write_text(text.replace("<image>", "<picture>"))
+    target = load_target(folder)
+    assert len(target.prepare("What is this?")) > 0
+    with pytest.raises(InputError, match="nothing that the model reads as a picture"):
+        target.prepare("What is this?", tiny_images(1))
+
+
 def test_names_that_lead_nowhere(tmp_path: Path) -> None:
     for name in (tmp_path / "nothing", "./nothing", "a/b/c", "", "~/no/model"):
         with pytest.raises(InputError, match="no such folder"):

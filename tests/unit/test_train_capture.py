@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from eyespan.bench.datasets import load_selection, open_source
+from eyespan.bench.datasets.public import is_held_out
 from eyespan.demo import held_out
 from eyespan.errors import ConfigError, InputError, UnsupportedTarget
 from eyespan.target import HuggingFaceTarget, load_target
@@ -293,6 +295,46 @@ def test_folders_of_records_are_read(demo: HuggingFaceTarget, tmp_path: Path) ->
     (data / "a.jsonl").write_text('{"images": ["9.png"], "question": "?"}\n')
     with pytest.raises(InputError, match=r"a\.jsonl:1.*no picture"):
         capture(made, demo, SILENT)
+
+
+def test_what_is_measured_on_is_not_learned_from(demo: HuggingFaceTarget, tmp_path: Path) -> None:
+    """By the pixels of a run's inputs, whatever file holds them, and by LLaVA-665K's own rule."""
+    data, measured = tmp_path / "data", tmp_path / "results" / "table1"
+    data.mkdir()
+    (tmp_path / "asked").mkdir()
+    first, second = (sample.image for sample in held_out(2, seed=1))
+    first.save(data / "0.png")
+    first.save(tmp_path / "asked" / "same.bmp")
+    second.save(data / "1.png")
+    ids = ["a", "b", next(str(n) for n in range(999) if is_held_out(str(n)))]
+    records = [
+        {"id": name, "images": [f"{min(at, 1)}.png"], "question": "What?", "answer": "Yes."}
+        for at, name in enumerate(ids)
+    ]
+    (data / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "asked" / "questions.jsonl").write_text('{"images": ["same.bmp"], "question": "?"}')
+    source = open_source(f"folder:{tmp_path / 'asked'}")
+    load_selection(measured / "inputs" / "x.json", source, inputs=1, warm_up=0, seed=1)
+
+    def captured_of(out: str, *names: object) -> tuple[list[str], dict[str, str]]:
+        made = config(
+            tmp_path / out, data__source=f"folder:{data}", data__leave_out=[*map(str, names)]
+        )
+        done = capture(made, demo, SILENT)
+        return [entry.id for entry in read_entries(tmp_path / out, 2)], done.skipped
+
+    kept, lost = captured_of("pictures", tmp_path / "results")
+    assert kept == ids[1:]
+    assert "measured on" in lost["a"]
+    kept, lost = captured_of("both", measured, "llava_665k")
+    assert (kept, set(lost)) == (["b"], {"a", ids[2]})
+    with pytest.raises(InputError, match="left_out"):
+        captured_of("both", measured)
+    assert captured_of("neither")[0] == ids
+    for bad in (tmp_path / "nowhere", data, data / "a.jsonl"):
+        with pytest.raises(InputError, match="no list of"):
+            captured_of("bad", bad)
+    assert not (tmp_path / "bad").exists()
 
 
 def test_training_pictures_are_never_held_out_ones() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from eyespan.bench import metrics
 from eyespan.bench.records import PLAIN, Run, read_runs
@@ -16,10 +18,10 @@ RESAMPLES = 2000
 def between(a: Path, b: Path) -> Table:
     """Every method that both runs measured: S, tau and outputs in A and in B, on common units.
 
-    Units are matched by set, input, turn and repeat, and only those whose answers are the plain one
-    in both count. The interval is of the paired difference of S, over resampled pictures: a change
-    whose interval holds 0 is no change. Seconds of two runs are never compared directly; machines
-    differ.
+    Units are matched by set, input, pictures, turn and repeat, and only those whose answers are the
+    plain one in both count. The interval is of the paired difference of S, over resampled pictures:
+    a change whose interval holds 0 is no change. Seconds of two runs are never compared directly;
+    machines differ. Settings that are not alike, another model above all, are said beneath.
 
     Raises:
         InputError: a folder holds no results, or the two have nothing in common.
@@ -53,14 +55,39 @@ def between(a: Path, b: Path) -> Table:
             "tau in B",
         ),
         rows=tuple(rows),
-        caption="Paired by set, input, turn and repeat; 95 % intervals of the difference over "
-        "resampled pictures.",
+        caption="Paired by set, input, pictures, turn and repeat; 95 % intervals of the difference "
+        f"over resampled pictures.{_unlike(_settings(a), _settings(b))}",
     )
+
+
+_SAID = ("methods", "datasets", "max_inputs")
+"""Settings that the rows themselves tell of: what is compared, and on how many units."""
+
+
+def _settings(folder: Path) -> Mapping[str, Any]:
+    """What a run measured with; nothing where its settings were lost, which its answers survive."""
+    try:
+        held = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        return held if isinstance(held, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _unlike(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """In words, settings that two runs do not share."""
+    if not a or not b:
+        return " What both ran with is not known: a folder has no readable run.json."
+    differ = [
+        f"{key} ({json.dumps(a.get(key))} in A, {json.dumps(b.get(key))} in B)"
+        for key in sorted({*a, *b}.difference(_SAID))
+        if a.get(key) != b.get(key)
+    ]
+    return f" The two runs differ in {', '.join(differ)}." if differ else ""
 
 
 def _timed(runs: Sequence[Run], label: str) -> dict[tuple[object, ...], Run]:
     return {
-        (run.stream, run.dataset, run.input, run.turn, run.repeat): run
+        (run.stream, run.dataset, run.input, run.image, run.turn, run.repeat): run
         for run in metrics.comparable(runs)
         if run.method == label and run.plain_seconds
     }

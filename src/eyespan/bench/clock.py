@@ -31,11 +31,13 @@ class Timed:
         token_ids: the answer, its end included.
         seconds: from the prepared prompt to the last token.
         generation: the rest of what our loop knows; None for stock's.
+        peak_bytes: most that was allocated on the GPU meanwhile, weights included; -1 without one.
     """
 
     token_ids: tuple[int, ...]
     seconds: float
     generation: Generation | None = None
+    peak_bytes: int = -1
 
 
 Side = Callable[[], Timed]
@@ -144,9 +146,20 @@ def engine_side(
         if fresh:
             engine.reset()
         with engine.stream(prompt, images, max_new_tokens=max_new_tokens, **options) as stream:
+            peak = _peak_from_here()
             before = perf_counter()
             answer = stream.finish()
             spent = perf_counter() - before
-        return Timed(answer.token_ids, spent, answer)
+        return Timed(answer.token_ids, spent, answer, peak())
 
     return side
+
+
+def _peak_from_here() -> Callable[[], int]:
+    """Asked later: the most bytes allocated on the current GPU since now; -1 where none is used."""
+    import torch
+
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return lambda: -1
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.max_memory_allocated

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from eyespan.bench.records import Run
+from eyespan.bench.records import TIMED, Run
 
 Statistic = Callable[[Sequence[float]], float]
 Key = TypeVar("Key", bound=Hashable)
@@ -21,7 +21,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 def comparable(runs: Iterable[Run]) -> list[Run]:
     """Those that wrote the plain answer, near ties included: only they have a speed."""
-    return [run for run in runs if run.status in ("equal", "near tie")]
+    return [run for run in runs if run.status in TIMED]
 
 
 def throughput_ratio(run: Run) -> float:
@@ -91,6 +91,21 @@ def against(runs: Sequence[Run], others: Sequence[Run]) -> list[float]:
         for run in runs
         if _unit(run) in rates
     ]
+
+
+def length_changes(
+    runs: Sequence[Run], others: Sequence[Run]
+) -> dict[tuple[str, str, str, int, int], float]:
+    """Change of tau on every unit and repeat that both methods verified something on.
+
+    Returns:
+        {(stream, dataset, input, turn, repeat): tau of the run less that of the other}.
+    """
+    mine, theirs = (
+        {_unit(run): acceptance_length([run]) for run in some if run.forwards > 1}
+        for some in (runs, others)
+    )
+    return {unit: mine[unit] - theirs[unit] for unit in mine if unit in theirs}
 
 
 def pooled_ratios(runs: Sequence[Run], others: Sequence[Run]) -> dict[tuple[str, str, str], float]:

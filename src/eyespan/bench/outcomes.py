@@ -136,6 +136,8 @@ def _run(
         plain_seconds=_seconds(paired),
         state_bytes=one.state_bytes,
         parameters=one.parameters,
+        peak_bytes=timed.peak_bytes if timed else -1,
+        plain_peak_bytes=paired.peak_bytes if paired else -1,
     )
 
 

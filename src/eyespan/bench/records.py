@@ -8,6 +8,7 @@ with the input it was at. Two runs never write one folder.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -20,6 +21,8 @@ from eyespan.locks import lock
 
 Status: TypeAlias = Literal["equal", "near tie", "DIFFERENT", "error"]
 STATUSES: tuple[Status, ...] = ("equal", "near tie", "DIFFERENT", "error")
+TIMED: tuple[Status, ...] = ("equal", "near tie")
+"""Only these have a speed: an answer that is another one says nothing."""
 PLAIN = "plain"
 """Our own loop without drafts, which every method is paired with."""
 STOCK = "stock generate()"
@@ -51,6 +54,8 @@ class Run:
         plain_tokens, plain_seconds: of the plain run beside it; empty without one.
         state_bytes: what the drafter kept afterwards, -1 when it does not tell.
         parameters: weights that the drafter brings.
+        peak_bytes, plain_peak_bytes: most that was allocated on the GPU while it answered, and
+            while the plain run beside it did; -1 without a GPU.
     """
 
     stream: str
@@ -75,6 +80,8 @@ class Run:
     plain_seconds: Mapping[str, float] = field(default_factory=dict)
     state_bytes: int = -1
     parameters: int = 0
+    peak_bytes: int = -1
+    plain_peak_bytes: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +109,7 @@ _TUPLES = ("drafted_by_depth", "accepted_by_depth")
 _TIMES = ("seconds", "stage_ms", "plain_seconds")
 _NUMBERS = (
     "turn", "repeat", "tokens", "forwards", "drafted", "accepted", "plain_tokens", "state_bytes",
-    "parameters",
+    "parameters", "peak_bytes", "plain_peak_bytes",
 )  # fmt: skip
 
 
@@ -248,7 +255,26 @@ def _parsed(raw: bytes) -> Run | Done:
     for key, value in line.items():
         if not _fits(key, value):
             raise ValueError(f"{key} is {value!r}")
-    return Run(**{**line, **{name: tuple(line.get(name, ())) for name in _TUPLES}})
+    run = Run(**{**line, **{name: tuple(line.get(name, ())) for name in _TUPLES}})
+    if run.status in TIMED:
+        _check_timed(run)
+    return run
+
+
+def _check_timed(run: Run) -> None:
+    """An answer that has a speed has all that its speed is made of; sides that are no method of
+    ours tell of no stages and no passes, and need no plain run beside them.
+    """
+    ours = run.method not in (STOCK, COMPILED)
+    if ours and run.forwards < 1:
+        raise ValueError(f"{run.forwards} forwards")
+    sides = [(run.tokens, run.seconds)]
+    if run.plain_seconds or run.method not in (PLAIN, STOCK, COMPILED):
+        sides.append((run.plain_tokens, run.plain_seconds))
+    for tokens, seconds in sides:
+        stages = ("total", "decode") if ours and tokens > 1 else ("total",)
+        if tokens < 1 or not all(seconds.get(stage, 0.0) > 0 for stage in stages):
+            raise ValueError(f"{tokens} tokens in {dict(seconds)} seconds")
 
 
 def _fits(key: str, value: object) -> bool:
@@ -257,7 +283,7 @@ def _fits(key: str, value: object) -> bool:
         return isinstance(value, list) and all(type(each) is int for each in value)
     if key in _TIMES:
         return isinstance(value, dict) and all(
-            isinstance(each, int | float) for each in value.values()
+            isinstance(each, int | float) and math.isfinite(each) for each in value.values()
         )
     if key == "error":
         return value is None or isinstance(value, str)

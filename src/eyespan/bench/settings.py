@@ -157,12 +157,15 @@ class Settings:
         for key, kind in _LISTS.items():
             value = getattr(self, key)
             if not all(type(one) is kind for one in value) or len(set(value)) < len(value):
-                _refuse(key, list(value), f"a list of different {kind.__name__} values")
+                _refuse(key, list(value), f"a list of different {_WORDS[kind]}")
         for schedule in self.schedules:
             if schedule not in get_args(Schedule):
                 _refuse("schedules", schedule, f"one of {', '.join(get_args(Schedule))}")
-        if not self.seeds or not self.schedules:
-            _refuse("seeds and schedules", [], "at least one of each")
+        for key in ("datasets", "seeds", "schedules", "occupancies"):
+            if not getattr(self, key):
+                _refuse(key, [], "a list with something in it")
+        if not 1 <= min(self.occupancies) <= max(self.occupancies) <= _MOST_KEYS:
+            _refuse("occupancies", list(self.occupancies), f"numbers from 1 to {_MOST_KEYS}")
         if "alternating" in self.schedules and self.boundary == "reset":
             _refuse("boundary", "reset", "'task' where schedules alternate, or nothing is kept")
         for name in self.datasets:
@@ -194,6 +197,9 @@ class Settings:
         return values
 
 
+_MOST_KEYS = 1 << 20
+"""More than any vocabulary has."""
+
 _RANGES = {
     "max_inputs": (1, 1_000_000),
     "max_new_tokens": (1, 1_000_000),
@@ -202,6 +208,7 @@ _RANGES = {
     "resamples": (1, 1_000_000),
 }
 _CHOICES = {"boundary": get_args(Boundary), "pairing": get_args(Pairing)}
+_WORDS = {str: "names", int: "whole numbers"}
 _LISTS = {"tables": str, "datasets": str, "seeds": int, "schedules": str, "occupancies": int}
 
 
@@ -349,11 +356,12 @@ def _build(kind: Any, values: object, where: str, file: Path) -> Any:
     for key, value in table.items():
         wanted = _KINDS.get(key, str)
         if not isinstance(value, wanted):
-            _refuse(f"{where}.{key}", value, "of another kind")
+            _refuse(f"{where}.{key}", value, _SAID.get(key, "text"))
     return made
 
 
 _KINDS: Mapping[str, Any] = {"budget": (str, int), "options": dict, "optional": bool}
+_SAID = {"budget": "a name or a whole number", "options": "a table", "optional": "true or false"}
 
 
 def _table(value: object, where: str) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def read_recordings(files: Sequence[Path]) -> list[Recording]:
 
     Raises:
         InputError: none given, two of one name, a file that is missing, empty, cut off or no trace,
-            or a line of another shape.
+            a line of another shape, or answers of several models.
     """
     names = [file.stem for file in files]
     if not files or len(set(names)) < len(names):
@@ -144,7 +144,16 @@ def read_recordings(files: Sequence[Path]) -> list[Recording]:
             needed="files with names of their own are needed; each is one data set in the tables",
             todo=HOW_TO_RECORD if not files else "Rename one of them.",
         )
-    return [Recording(file.stem, tuple(_read(file))) for file in files]
+    found = [Recording(file.stem, tuple(_read(file))) for file in files]
+    models = dict.fromkeys(one.model for recording in found for one in recording.requests)
+    if len(models) > 1:
+        raise InputError(
+            "traces to replay",
+            found=f"answers of different models ({', '.join(models)})",
+            needed="those of one model are needed: what its ids and rows say is shared",
+            todo="Replay each model's traces on their own.",
+        )
+    return found
 
 
 def vocabulary(recordings: Iterable[Recording]) -> int:

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from eyespan.diagnostics.playback import KnownRows, RecordedTarget, check_feeds, running_for
 from eyespan.diagnostics.recorded import Recording
-from eyespan.drafters.base import Drafter
+from eyespan.drafters.base import Drafter, parameters_of
 from eyespan.engine import Decoder
 from eyespan.policy import Policy
 from eyespan.sequence import Counters, Observer
@@ -92,10 +92,11 @@ def replay(
         watch: sees every round.
 
     Raises:
-        ConfigError: the drafter needs more of a target than a trace holds.
+        ConfigError: the drafter needs more of a target than a trace holds, or a live one.
         InputError: the trace lacks rows that the drafter needs.
     """
     check_feeds(recording, drafter.needs, drafter.name)
+    parameters_of(drafter)  # refuses one whose model waits for a live target
     drafter.reset()
     total, started = Replayed(), perf_counter()
     target = RecordedTarget(recording, vocab_size)

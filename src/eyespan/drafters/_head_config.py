@@ -4,10 +4,11 @@ what may still be changed when it drafts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_type_hints
 
+from eyespan.counts import real, whole
 from eyespan.errors import ConfigError, unknown_name
 from eyespan.types import MAX_PACK
 
@@ -53,6 +54,9 @@ class HeadConfig:
         Raises:
             ConfigError: naming the field.
         """
+        own = check_kinds(type(self), asdict(self), type(self).__name__)
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
         for name in ("hidden_size", "layers", "heads", "kv_heads", "head_dim", "vocab_size"):
             need(self, name, getattr(self, name) >= 1, "at least 1")
         need(self, "kv_heads", self.heads % self.kv_heads == 0, f"a divisor of heads={self.heads}")
@@ -130,6 +134,43 @@ def need(config: Any, name: str, holds: bool, needed: str) -> None:
         )
 
 
+def check_kinds(kind: type[HeadConfig], values: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """Refuse values of another kind than their fields: configs come from TOML and JSON too.
+
+    Args:
+        kind: config whose fields they are.
+        values: some or all of its fields; unknown ones are not looked at.
+        whose: config or drafter, for the message.
+
+    Returns:
+        The values, whole numbers and numbers as Python's own.
+
+    Raises:
+        ConfigError: naming the field.
+    """
+    hints, own = get_type_hints(kind), dict(values)
+    for name, value in values.items():
+        if hints.get(name) in _KINDS:
+            read, needed = _KINDS[hints[name]]
+            own[name] = read(value)
+            if own[name] is None:
+                raise ConfigError(
+                    f"{whose}.{name}",
+                    found=f"it is {value!r:.80}",
+                    needed=f"it must be {needed}",
+                    todo=f"Change {name}, or leave it out for the published setting.",
+                )
+    return own
+
+
+_KINDS: Mapping[Any, tuple[Callable[[Any], Any], str]] = {
+    int: (whole, "a whole number"),
+    float: (real, "a number"),
+    bool: (lambda value: value if type(value) is bool else None, "true or false"),
+}
+"""How a value of a kind is read; None is no such value."""
+
+
 def check_options(name: str, kind: type[HeadConfig], options: Mapping[str, Any]) -> None:
     """Refuse options of a trained head's drafter that are no fields or would change its weights.
 
@@ -152,6 +193,7 @@ def check_options(name: str, kind: type[HeadConfig], options: Mapping[str, Any])
             )
         if option not in known:
             raise unknown_name(f"{name} option", option, ["checkpoint", *known])
+    check_kinds(kind, options, name)
 
 
 def defaults(kind: type[HeadConfig]) -> dict[str, Any]:

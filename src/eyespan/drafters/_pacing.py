@@ -6,6 +6,10 @@ Better is what the budget rule means by it (`budget.py`): more tokens per millis
 size, drafting included. What the next levels would bring is the chances of the nodes to be
 expanded, shared out among their children as in earlier rounds: by depth, and by how sure the parent
 was, since sure guesses come in runs.
+
+Beside another drafter's tree (`hybrid.py`) a node counts for what that tree lacks: with its chance
+times that of the other tree to be wrong at that depth, as if the two erred independently. Then
+drafting may not pay at all, and the head is not even begun.
 """
 
 from __future__ import annotations
@@ -139,10 +143,21 @@ class Growing:
         self._pacing, self._paces, self._probe = pacing, paces, probe
         self._width, self._depth, self._rows = width, depth, rows
         self._costs = paces[0].costs(rows, most)
+        self._lacks = np.ones((rows, depth + 1))
         self._best = np.zeros((rows, most))
+        for row, pace in enumerate(paces):
+            if (rival := pace.rival) is not None:
+                held = np.bincount(rival.depths, rival.chances, depth + 1)[: depth + 1]
+                self._lacks[row] = 1.0 - np.minimum(held, 1.0)
+                self._best[row] = self._with(self._best[row, None], rival.chances[None])
         self._expanded = np.ones((rows, 1))  # the root is certain
         self._levels = 0
         self._since = pacing.now()
+
+    def begins(self) -> bool:
+        """Whether to draft at all: always, unless every sequence has a tree already."""
+        has_trees = all(pace.rival is not None for pace in self._paces)
+        return not has_trees or self._probe or self._pays()
 
     def scored(self, paths: Tensor) -> None:
         """Take note of a level that was grown.
@@ -159,7 +174,7 @@ class Growing:
             self._width = children.shape[1]  # fewer than asked for where the vocabulary is small
         parents = self._expanded.reshape(-1)
         self._pacing.saw(self._levels, parents, children.reshape(len(parents), -1))
-        self._best = self._with(self._best, children)
+        self._best = self._with(self._best, children * self._lacks[:, self._levels, None])
 
     def goes_on(self, frontier: Tensor) -> bool:
         """Whether to grow another level.
@@ -174,14 +189,15 @@ class Growing:
 
     def _pays(self) -> bool:
         """Whether any number of further levels would make a better tree."""
-        level, spent = (self._pacing.ms(what, self._rows) for what in ("level", "begin"))
-        if level is None or spent is None:
+        begin, level = (self._pacing.ms(what, self._rows) for what in ("begin", "level"))
+        if level is None or begin is None:
             return True
-        spent += (self._levels - 1) * level
+        spent = begin + (self._levels - 1) * level if self._levels else 0.0
         here, best, parents = self._rate(self._best, spent), self._best, self._expanded
         for depth in range(self._levels + 1, self._depth + 1):
             children = self._pacing.expected(depth, parents, self._width)
-            best, spent = self._with(best, children), spent + level
+            best = self._with(best, children * self._lacks[:, depth, None])
+            spent += level if depth > 1 else begin
             if self._rate(best, spent) > here:
                 return True
             children[:, ::-1].sort(axis=1)

@@ -41,6 +41,8 @@ class RecapConfig:
         search: "best_first", or "fixed", the control of table 4: the published static tree of Token
             Recycling (80 nodes), filled level by level and cut at `nodes`.
         suffix_tokens: longest continuation taken from the text itself; 0 turns it off.
+        suffix_reach: the same where the budget rule keeps only what pays (`budget="auto"`), if that
+            is more: a text that quotes another goes on for longer than 4 tokens. Ours.
         suffix_min_match: shortest match worth continuing.
         suffix_occurrence: which earlier occurrence of the match is continued.
         suffix_inside_budget: whether suffix nodes count within `nodes` (controls of table 7).
@@ -67,6 +69,7 @@ class RecapConfig:
     depth: int = 10
     search: Search = "best_first"
     suffix_tokens: int = 4
+    suffix_reach: int = 16
     suffix_min_match: int = 1
     suffix_occurrence: Occurrence = "latest"
     suffix_inside_budget: bool = False
@@ -112,6 +115,13 @@ class RecapConfig:
         """Suffix nodes on top of `nodes`."""
         return 0 if self.suffix_inside_budget else self.suffix_tokens
 
+    def continuation(self, *, cut: bool) -> int:
+        """Longest continuation to offer; `cut`: the budget rule will choose among the nodes."""
+        if not (cut and self.suffix_tokens):
+            return self.suffix_tokens
+        room = MAX_PACK - 1 - (0 if self.suffix_inside_budget else self.nodes)
+        return max(self.suffix_tokens, min(self.suffix_reach, room))
+
     def rules(self) -> _core.ProposeRules:
         """The part that the core's search reads."""
         return _core.ProposeRules(
@@ -139,6 +149,7 @@ _RANGES = {
     "width": (1, ROW_SIZE),
     "depth": (1, 21),
     "suffix_tokens": (0, MAX_PACK - 1),
+    "suffix_reach": (0, MAX_PACK - 1),
     "suffix_min_match": (1, 1 << 16),
     "max_rows": (1, 1 << 24),
     "max_suffix_tokens": (2, 1 << 24),

@@ -194,6 +194,8 @@ class Trained(Generic[C, H]):
         if not asks or max(sizes) < 1:
             return [DraftTree.empty() for _ in asks]
         growing = self._growing(asks, max(sizes))
+        if growing is not None and not growing.begins():
+            return [DraftTree.empty() for _ in asks]
         cache, roots = self._roots(asks)
         width, depth = self.config.width, self.config.depth
         found = grow(self.head, cache, roots, width=width, depth=depth, growing=growing)

@@ -41,8 +41,8 @@ class Ask(NamedTuple):
         session: of the request.
         prefix: [P] its text, the last token is the root.
         budget: most nodes.
-        pace: what nodes are worth and cost, for a drafter that can stop before a tree is whole;
-            None asks for the method's whole tree.
+        pace: what nodes are worth and cost, for a drafter that can stop before a tree is whole, or
+            offer more than its method's; None asks for the method's tree.
     """
 
     session: Session

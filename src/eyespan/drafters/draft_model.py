@@ -95,9 +95,18 @@ class DraftModel:
 
     @property
     def model(self) -> GrowingTarget:
-        """The loaded draft model."""
+        """The loaded draft model.
+
+        Raises:
+            ConfigError: no target yet, which it is loaded for.
+        """
         if self._model is None:
-            raise RuntimeError("the draft model is loaded when an engine binds it to its target")
+            raise ConfigError(
+                f"drafter '{self.name}'",
+                found="no target that its draft model was loaded for",
+                needed="a live model is needed, with its tokens, dtype and device",
+                todo="Run it on a model: `eyespan generate --drafter ...`, `eyespan bench run`.",
+            )
         return self._model
 
     def bind(self, target: Target) -> None:

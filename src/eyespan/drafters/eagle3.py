@@ -59,7 +59,8 @@ class Eagle3Config(HeadConfig):
         HeadConfig.__post_init__(self)
         need(self, "layers", self.layers == 1, "1: the method has one layer")
         named = isinstance(self.read_layers, tuple) and len(self.read_layers) == 3
-        need(self, "read_layers", named and min(self.read_layers) >= 1, "three layers from 1 on")
+        named = named and all(type(layer) is int and layer >= 1 for layer in self.read_layers)
+        need(self, "read_layers", named, "three layers from 1 on")
         fits = 1 <= self.draft_vocab_size <= self.vocab_size
         need(self, "draft_vocab_size", fits, f"from 1 to vocab_size={self.vocab_size}")
         need(self, "steps", self.steps >= 1, "at least 1")

@@ -27,8 +27,10 @@ from eyespan.target.base import Target
 from eyespan.types import MAX_PACK, DraftTree, Ints, Needs, Prefill, Request, Step
 
 _MEMORY = "parts of hybrid"
-BOTH = 2
-"""Origin of nodes that both parts propose; the parts' own are 0 and 1."""
+BOTH, ALONE = 2, 3
+"""Origins of nodes: 0 and 1 are one part's where the other proposed something else, BOTH are those
+that both propose, ALONE and ALONE + 1 one part's where the other proposed nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,24 +118,24 @@ class Hybrid:
         return HybridSession(self, inner, self.beliefs.open(request.scope))
 
     def propose_many(self, asks: Sequence[Ask]) -> list[DraftTree]:
-        """Each part drafts for the whole batch; every pair of trees becomes one."""
+        """Each part drafts for the whole batch, the trained one last: it knows by then what is
+        there already (`Pace.rival`). Every pair of trees becomes one.
+        """
         sessions = [_session_of(ask) for ask in asks]
-        drafts = [
-            part.propose_many(
+        guesses: list[dict[int, Guess]] = [{} for _ in asks]
+        for at in sorted(range(len(self.parts)), key=lambda at: self.parts[at].name in TRAINED):
+            part = self.parts[at]
+            drafts = part.propose_many(
                 [
-                    ask._replace(
-                        session=session.inner[at],
-                        budget=part.fixed_budget,
-                        pace=ask.pace and ask.pace._replace(beliefs=session.beliefs.parts[at]),
-                    )
-                    for ask, session in zip(asks, sessions, strict=True)
+                    session.ask_part(at, ask, part.fixed_budget, guessed.get(1 - at))
+                    for session, ask, guessed in zip(sessions, asks, guesses, strict=True)
                 ]
             )
-            for at, part in enumerate(self.parts)
-        ]
+            for session, ask, guessed, draft in zip(sessions, asks, guesses, drafts, strict=True):
+                guessed[at] = session.beliefs.parts[at].guess(draft, len(ask.prefix))
         return [
-            session.merge(pair, ask)
-            for session, ask, *pair in zip(sessions, asks, *drafts, strict=True)
+            session.merge(guessed[0], guessed[1], ask)
+            for session, ask, guessed in zip(sessions, asks, guesses, strict=True)
         ]
 
     def config_dict(self) -> dict[str, object]:
@@ -201,7 +203,7 @@ class Beliefs:
 
     def __init__(self) -> None:
         self.parts = (Calibration(sources=4), Calibration(sources=4))
-        self.whole = Calibration(sources=3)
+        self.whole = Calibration(sources=5)
 
     def __iter__(self) -> Iterator[Calibration]:
         yield from (*self.parts, self.whole)
@@ -226,20 +228,20 @@ class HybridSession:
         """The merged tree after `prefix`."""
         return self._drafter.propose_many([Ask(self, prefix, budget)])[0]
 
-    def merge(self, drafts: Sequence[DraftTree], ask: Ask) -> DraftTree:
+    def ask_part(self, at: int, ask: Ask, budget: int, rival: Guess | None) -> Ask:
+        """A request for guesses, as one part gets it; `rival` is what the other part guessed."""
+        pace = ask.pace and ask.pace._replace(beliefs=self.beliefs.parts[at], rival=rival)
+        return ask._replace(session=self.inner[at], budget=budget, pace=pace)
+
+    def merge(self, first: Guess, second: Guess, ask: Ask) -> DraftTree:
         """The likeliest nodes of two proposals. Noting them is all that a proposal changes, and a
         second one at the same place notes the same.
         """
-        at = len(ask.prefix)
-        first, second = (
-            belief.guess(draft, at)
-            for belief, draft in zip(self.beliefs.parts, drafts, strict=True)
-        )
         whole = _union(first, second, tuple(part.name for part in self._drafter.parts))
         if len(whole) == 0:
             return whole
-        guess = self.beliefs.whole.guess(whole, at)
-        self._open[at] = _Round((first, second), guess)
+        guess = self.beliefs.whole.guess(whole, first.at)
+        self._open[first.at] = _Round((first, second), guess)
         # Stable: no node is likelier than its parent, and parents stand before their children.
         best = np.argsort(-guess.chances, kind="stable")[: ask.budget]
         return keep_nodes(replace(whole, scores=guess.chances.astype(np.float32)), best)
@@ -262,12 +264,14 @@ class HybridSession:
 
 def _union(first: Guess, second: Guess, names: tuple[str, ...]) -> DraftTree:
     """Both trees as one; a shared node has the higher chance and the origin `BOTH`."""
+    alone = not (len(first.draft) and len(second.draft))
+    origins_of = (ALONE, ALONE + 1) if alone else (0, 1)
     tokens: list[int] = []
     parents: list[int] = []
     chances: list[float] = []
     origins: list[int] = []
     known: dict[tuple[int, int], int] = {}
-    for origin, guess in enumerate((first, second)):
+    for origin, guess in zip(origins_of, (first, second), strict=True):
         place: list[int] = []
         nodes = zip(
             guess.draft.tokens.tolist(),
@@ -292,7 +296,7 @@ def _union(first: Guess, second: Guess, names: tuple[str, ...]) -> DraftTree:
         np.array(parents, np.int32),
         np.array(chances, np.float32),
         np.array(origins, np.int32),
-        (*names, "both"),
+        (*names, "both", *names),
     )
 
 

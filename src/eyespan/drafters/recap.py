@@ -75,7 +75,9 @@ class Recap:
 
     def propose_many(self, asks: Sequence[Ask]) -> list[DraftTree]:
         """Each session's own proposal; a tree costs some ten microseconds."""
-        return [ask.session.propose(ask.prefix, ask.budget) for ask in asks]
+        return [
+            _session_of(ask).draft(ask.prefix, ask.budget, cut=ask.pace is not None) for ask in asks
+        ]
 
     def config_dict(self) -> dict[str, object]:
         """Every field of the config."""
@@ -212,10 +214,16 @@ class RecapSession:
 
     def propose(self, prefix: Ints, budget: int) -> DraftTree:
         """Look up, fuse, search, then reuse a sequence (sections 3.3 to 3.5)."""
+        return self.draft(prefix, budget, cut=False)
+
+    def draft(self, prefix: Ints, budget: int, *, cut: bool) -> DraftTree:
+        """The same; `cut` says that the budget rule will choose among the nodes, so that a longer
+        sequence may be offered.
+        """
         if budget < 1:
             return DraftTree.empty()
         history = prefix[-3:]
-        continuation, mass = self._continuation(prefix)
+        continuation, mass = self._continuation(prefix, self._config.continuation(cut=cut))
         rows: tuple[Ints, Floats] | None = None
         if self._fallback is not None and not self._memory.has_row(history, self._media):
             rows = self._fallback.rows()
@@ -252,21 +260,23 @@ class RecapSession:
         self._text.extend(tokens, self._media)
         self._indexed += len(tokens)
 
-    def _continuation(self, prefix: Ints) -> tuple[Ints, float]:
+    def _continuation(self, prefix: Ints, most: int) -> tuple[Ints, float]:
         """What followed the longest earlier match of the text's end, and how sure it is.
 
         A match of n tokens is trusted like a row that puts n / (n + 1) on its continuation. The
         first token of an answer is committed before any round, so that the automaton has not seen
         it yet: it is matched from outside.
         """
-        config = self._config
-        if not config.suffix_tokens:
+        if not most:
             return empty_ints(), 1.0
         new = prefix[self._indexed :]
         length, end = self._text.match(self._occurrence, extra=new, media=self._media)
-        if length < config.suffix_min_match:
+        if length < self._config.suffix_min_match:
             return empty_ints(), 1.0
-        tokens = self._text.continuation(
-            length, end, config.suffix_tokens, extra=new, media=self._media
-        )
+        tokens = self._text.continuation(length, end, most, extra=new, media=self._media)
         return tokens, length / (length + 1)
+
+
+def _session_of(ask: Ask) -> RecapSession:
+    assert isinstance(ask.session, RecapSession)
+    return ask.session

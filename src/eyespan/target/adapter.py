@@ -191,11 +191,6 @@ class HuggingFaceTarget:
         """Where attention is looked at; found when somebody asks first."""
         return last_layer_modules(self.model, self._capabilities.layers)
 
-    @property
-    def token_kinds(self) -> str | None:
-        """Name of the model input that says of each token whether it is text (0), or None."""
-        return self.family.token_kinds
-
     def open_videos(self, videos: Sequence[Film | Video | Clip]) -> list[Clip]:
         """Open and sample videos as the model's processor does.
 
@@ -530,7 +525,7 @@ class HuggingFaceTarget:
         """Feed the owed tokens alone."""
         owed, state.owed = state.owed, empty_ints()
         count = len(owed)
-        inputs: dict[str, Any] = step_inputs(self.family, state, count, self._capabilities.device)
+        inputs: dict[str, Any] = {**step_inputs(state, count)}
         tokens = torch.from_numpy(owed.astype(np.int64))[None].to(self._capabilities.device)
         call_model(
             self.model,

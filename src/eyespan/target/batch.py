@@ -238,9 +238,6 @@ def forward_rows(
         in_pack[at, :size, :size] = ancestor_matrix(tree.ancestors, size)
     text = batch.visible(device)[:, None].expand(-1, width, -1)
     mask = torch.cat([text, in_pack.to(device)], dim=-1)[:, None]
-    inputs: dict[str, Any] = {}
-    if family.token_kinds:
-        inputs[family.token_kinds] = torch.full(tokens.shape, family.text_kind, device=device)
     output = call_model(
         model,
         capabilities,
@@ -252,7 +249,6 @@ def forward_rows(
         mask=as_the_model_takes(capabilities, mask),
         logits_to_keep=width,
         hidden=hidden,
-        **inputs,
     )
     batch.grown(trees)
     return output

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 import struct
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,8 @@ from typing import TypeAlias
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from eyespan.errors import InputError
+
+log = logging.getLogger("eyespan")
 
 Picture: TypeAlias = Image.Image | str | Path | bytes
 
@@ -41,6 +44,9 @@ DAMAGES = (
     Image.DecompressionBombError,
 )
 """What Pillow's decoders raise on broken data; a picture is whole or it is refused."""
+
+MOVING = ("GIF", "WEBP", "PNG", "TIFF")
+"""Formats whose files may hold several pictures."""
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 """Decoders that may run; exotic ones are where the vulnerabilities are."""
@@ -72,7 +78,10 @@ def open_picture(
         raise _bad(label, "an empty file", "Check how it was written or sent.")
     opened = _opened(data, label)
     _check_size(opened, label, most_pixels)
-    return _decoded(opened, label, upright=True)
+    decoded = _decoded(opened, label, upright=True)
+    if _moves(opened):
+        log.warning("image '%s' holds several pictures; the first is looked at", label)
+    return decoded
 
 
 def open_pictures(pictures: Sequence[Picture]) -> list[Image.Image]:
@@ -156,6 +165,16 @@ def _decoded(opened: Image.Image, label: str, upright: bool) -> Image.Image:
         return turned.convert("RGB")
     except DAMAGES as error:
         raise _damaged(label, error) from None
+
+
+def _moves(opened: Image.Image) -> bool:
+    """Whether an animation, or a file of several pages; what phones hide behind a photograph (MPO)
+    is no picture of its own.
+    """
+    try:
+        return opened.format in MOVING and bool(getattr(opened, "is_animated", False))
+    except DAMAGES:
+        return False
 
 
 def _damaged(label: str, error: Exception) -> InputError:

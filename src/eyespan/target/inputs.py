@@ -133,13 +133,33 @@ class PromptMaker:
             chat.encode(messages, images, videos, self._processor, marks if sees else None)
         )
         encoded.pop("attention_mask", None)
-        return self.from_ids(encoded.pop("input_ids"), encoded, images=len(images))
+        made = self.from_ids(encoded.pop("input_ids"), encoded, images=len(images))
+        if images or videos:
+            self._refuse_placeless(made)
+        return made
+
+    def _refuse_placeless(self, prompt: Prompt) -> None:
+        """The ids of a tokenizer that is another model's would fail in the middle of a forward."""
+        places = self._picture_ids.tolist()
+        if places and not np.isin(prompt.ids, places).any():
+            raise InputError(
+                f"pictures for '{self._info.name}'",
+                found=f"its processor writes nothing that the model reads as a picture (id "
+                f"{', '.join(map(str, places))})",
+                needed="the processor and tokenizer that belong to the model are needed",
+                todo="Check the tokenizer's files and the config's ids of pictures.",
+            )
 
     def from_ids(self, input_ids: Any, media: Mapping[str, Any], images: int = 0) -> Prompt:
         """See `HuggingFaceTarget.prompt_from_ids`."""
         ids = self._ids(input_ids)
         self._refuse_foreign(ids)
-        tensors = {key: self._put(value) for key, value in media.items() if value is not None}
+        names = dict(self._family.former_names)
+        tensors = {
+            names.get(key, key): self._put(value)
+            for key, value in media.items()
+            if value is not None
+        }
         return Prompt(
             ids=ids[0].to("cpu", torch.int32).numpy(),
             input_ids=ids,

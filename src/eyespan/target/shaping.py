@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers.generation import logits_process as hf_logits
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
+from eyespan.counts import whole
 from eyespan.errors import ConfigError
 from eyespan.sampling import Sampling
 
@@ -157,7 +158,7 @@ class _Parts:
                 "forced_eos_token_id",
                 lambda: hf.ForcedEOSTokenLogitsProcessor(
                     self.max_length,
-                    last if isinstance(last, int) else list(last),
+                    list(last) if isinstance(last, Sequence) else int(last),
                     device=str(device),
                 ),
             )
@@ -354,8 +355,8 @@ def _check_ids(sampling: Sampling, vocab_size: int) -> None:
     }
     for name, ids in named.items():
         for token in ids:
-            whole = isinstance(token, int) and not isinstance(token, bool)
-            if token is not None and not (whole and 0 <= token < vocab_size):
+            number = whole(token)
+            if token is not None and (number is None or not 0 <= number < vocab_size):
                 raise ConfigError(
                     name,
                     found=f"id {token!r:.40}",

@@ -135,7 +135,7 @@ def forward_tree(
             mask=mask,
             logits_to_keep=new,
             hidden=hidden,
-            **step_inputs(family, state, owed + new, device),
+            **step_inputs(state, owed + new),
         )
 
     if len(tree) == 1 or capabilities.states == "chains":
@@ -154,17 +154,14 @@ def forward_tree(
         return run(padding)
 
 
-def step_inputs(
-    family: Family, state: SequenceState, count: int, device: torch.device
-) -> dict[str, Tensor]:
-    """What `count` tokens of an answer bring along besides ids and positions."""
-    inputs = {
+def step_inputs(state: SequenceState, count: int) -> dict[str, Tensor]:
+    """What `count` tokens of an answer bring along besides ids and positions. Not their kinds: they
+    are text, and models that are told so build the masks of pictures at every step.
+    """
+    return {
         name: row.expand(-1, count, *[-1] * (row.ndim - 2))
         for name, row in state.step_inputs.items()
     }
-    if family.token_kinds:
-        inputs[family.token_kinds] = torch.full((1, count), family.text_kind, device=device)
-    return inputs
 
 
 def ancestor_matrix(ancestors: Words, size: int) -> Tensor:

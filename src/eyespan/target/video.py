@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from eyespan.counts import real, whole
 from eyespan.errors import ConfigError, InputError
 from eyespan.target.images import DAMAGES, MAX_PIXELS, MAX_PIXELS_TOGETHER, open_picture
 
@@ -63,15 +64,15 @@ class Video:
         limits = {"frames": (1, MAX_FRAMES), "fps": (1e-3, 1e3), "rate": (1e-3, 1e4)}
         for name, (low, high) in limits.items():
             value = getattr(self, name)
-            kinds = int if name == "frames" else (int, float)
-            fits = isinstance(value, kinds) and not isinstance(value, bool)
-            if value is not None and not (fits and low <= value <= high):
+            number = whole(value) if name == "frames" else real(value)
+            if value is not None and (number is None or not low <= number <= high):
                 raise ConfigError(
                     f"{name}={value!r:.40} of a video",
                     found="not a usable number",
                     needed=f"a number from {low:g} to {high:g}",
                     todo="Change it or leave it out for the processor's own rule.",
                 )
+            object.__setattr__(self, name, number)
         if self.frames is not None and self.fps is not None:
             raise ConfigError(
                 f"frames={self.frames} and fps={self.fps:g} of a video",

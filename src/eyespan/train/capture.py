@@ -21,6 +21,7 @@ from eyespan.target.images import open_pictures
 from eyespan.target.weights import STATE_MEANING, weights_of
 from eyespan.train.answers import Answer, answered, regenerated, reread
 from eyespan.train.conversations import Conversation, Source, messages_of, open_source
+from eyespan.train.leave_out import read_left_out
 from eyespan.train.report import Report
 from eyespan.train.shards import (
     DTYPES,
@@ -61,12 +62,14 @@ class DataSettings:
         count: conversations at most; None takes a whole folder.
         seed: of the demo's stream.
         max_length: longest sequence kept, in tokens.
+        leave_out: what is measured on, see `read_left_out`.
     """
 
     source: str = "demo"
     count: int | None = None
     seed: int = 4711
     max_length: int = 4096
+    leave_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +185,11 @@ def capture(
     teacher.check_layers(
         target.prepare(messages_of(first, (), 0), open_pictures(list(first.images)))
     )
-    plan = write_manifest(out, facts(config, target, teacher, len(source), shards))
+    apart = read_left_out(config.data.leave_out)
+    about = facts(config, target, teacher, len(source), shards)
+    if config.data.leave_out:
+        about["left_out"] = apart.digest()
+    plan = write_manifest(out, about)
     mine = [shard for shard in range(rank, shards, world) if not is_whole(out, shard, plan)]
     kept = len(range(rank, shards, world)) - len(mine)
     _check_room(config, target, teacher, source, todo=len(mine) * size, report=report)
@@ -196,6 +203,7 @@ def capture(
             for index in range(shard * size, min((shard + 1) * size, len(source))):
                 asked = source[index]
                 try:
+                    apart.check(asked)
                     lessons.append((asked.id, _lesson(config, teacher, asked, answer)))
                 except InputError as error:
                     lost[asked.id] = str(error)
@@ -230,7 +238,7 @@ def facts(
         "top": teacher.top,
         "state_dtype": config.store.dtype,
         "image_token_id": image_token_of(target),
-        "data": asdict(config.data),
+        "data": {key: value for key, value in asdict(config.data).items() if value != ()},
         "answers": asdict(config.answers),
         "conversations": count,
         "shard_samples": config.store.shard_samples,

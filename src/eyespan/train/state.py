@@ -98,6 +98,12 @@ def _update_of(line: str) -> float:
         return float("inf")
 
 
+def evaluations(file: Path) -> list[dict[str, Any]]:
+    """The evaluations that a log holds, in order."""
+    lines = map(json.loads, file.read_text("utf-8").splitlines())
+    return [line for line in lines if "validation" in line]
+
+
 def append_log(file: Path, record: Mapping[str, Any]) -> None:
     """One JSON line more.
 

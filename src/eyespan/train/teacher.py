@@ -282,10 +282,11 @@ def extended(target: HuggingFaceTarget, prompt: Prompt, ids: Ints) -> Prompt:
     device = prompt.input_ids.device
     count = len(ids)
     steps = torch.arange(1, count + 1, device=device)
-    media = {
-        key: torch.nn.functional.pad(value, (0, count)) if key == target.token_kinds else value
-        for key, value in prompt.media.items()
-    }
+    family, media = target.family, dict(prompt.media)
+    for name in media.keys() & {family.token_kinds, *family.step_inputs}:
+        last = media[name][:, -1:]
+        kind = torch.full_like(last, family.text_kind) if name == family.token_kinds else last
+        media[name] = torch.cat([media[name], *[kind] * count], dim=1)
     return replace(
         prompt,
         ids=np.concatenate([prompt.ids, ids.astype(np.int32)]),

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from eyespan.drafters._head import DraftHead, TrainState
 from eyespan.errors import InputError
+from eyespan.train.card import write_card
 from eyespan.train.checks import check_can_learn, introduce
 from eyespan.train.data import Artifacts, Order, split
 from eyespan.train.means import Means, note, words
@@ -27,7 +28,14 @@ from eyespan.train.schedule import share_of_peak
 from eyespan.train.settings import TrainConfig
 from eyespan.train.shards import Entry
 from eyespan.train.simulate import AcceptLength
-from eyespan.train.state import append_log, check_same_run, read_state, trim_log, write_state
+from eyespan.train.state import (
+    append_log,
+    check_same_run,
+    evaluations,
+    read_state,
+    trim_log,
+    write_state,
+)
 from eyespan.train.strategies import Single, summed, weights_in
 
 STATE, LAST, BEST, LOG = "state", "last", "best", "log.jsonl"
@@ -271,6 +279,22 @@ class _Run:
         if length is not None:
             evaluated["accept_length"] = length.tau
         self._log(evaluated)
+        self._write_card()
+
+    def _write_card(self) -> None:
+        """What the first process knows of the best head, beside its weights."""
+        best = self.config.run.out / BEST
+        if self.strategy.rank == 0 and best.is_dir():
+            write_card(
+                best,
+                self.config,
+                self.artifacts.about,
+                evaluations(self.config.run.out / LOG),
+                parameters=sum(
+                    p.numel() for p in self.trainee.twin.parameters() if p.requires_grad
+                ),
+                sequences=(len(self.training), len(self.validation)),
+            )
 
     def _save_drafter(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         """The first process writes."""

@@ -41,6 +41,7 @@ BUILDERS: Mapping[str, Builder] = {
     "recap_table2": Builder("answers", main.table2),
     "recap_table3": Builder("answers", main.table3),
     "recap_table4": Builder("answers", gains.table4),
+    "recap_table7": Builder("answers", gains.table7),
     "recap_table8": Builder("answers", gains.table8),
     "recap_table9": Builder("answers", costs.table9),
     "recap_table10": Builder("answers", costs.table10),

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from eyespan.bench import metrics
 from eyespan.bench.builders.main import MIB, by_set
-from eyespan.bench.builders.shared import Report, comparisons, number
+from eyespan.bench.builders.shared import Report, comparisons, known, most, number
 from eyespan.bench.records import Run
 from eyespan.bench.settings import Comparison
 from eyespan.bench.tables import Cell, Figure, Results, Series, Table
@@ -45,7 +45,7 @@ def table2(report: Report) -> Results:
         caption=report.caption(),
         source="FOVEA Table 2",
     )
-    return Results((values, losses) if rows else (values,))
+    return Results((values, losses, paired_lengths(report)) if rows else (values,))
 
 
 def table3(report: Report) -> Results:
@@ -53,26 +53,29 @@ def table3(report: Report) -> Results:
     rows: list[tuple[Cell, ...]] = []
     for label in report.labels:
         runs = report.timed(label)
-        held = [run.state_bytes for run in report.of(label) if run.state_bytes >= 0]
+        beside = [run for run in runs if min(run.peak_bytes, run.plain_peak_bytes) >= 0]
+        over = [(run.peak_bytes - run.plain_peak_bytes) / MIB for run in beside]
         rows.append(
             (
                 label,
                 metrics.stage_ms(runs).get("propose"),
-                max(held) / MIB if held else None,
+                most((run.state_bytes for run in report.of(label)), MIB),
+                number(metrics.mean(over)),
                 *(number(measure(runs)) for _, measure in MEASURES),
             )
         )
     table = Table(
         id="fovea_table3",
         title="Ways for a picture to reach a node",
-        columns=("Interface", "draft ms", "extra MiB", "S", "tau"),
+        columns=("Interface", "draft ms", "extra MiB", "GPU peak over plain MiB", "S", "tau"),
         rows=tuple(rows),
         caption="Draft time is that of a proposal, pooled over passes, whatever is encoded again "
         "included. Extra memory is the largest that a request's drafter state held at its end: "
-        f"cached keys and values, visual memory, kept inputs. {report.caption()}",
+        "cached keys and values, visual memory, kept inputs; a GPU's peak beyond that of the plain "
+        f"run beside it is the mean over answers. {report.caption()}",
         source="FOVEA Table 3",
     )
-    return Results((table,))
+    return Results((known(table, "GPU peak over plain MiB"),))
 
 
 def table7(report: Report) -> Results:
@@ -100,7 +103,7 @@ def table7(report: Report) -> Results:
         + report.caption(),
         source="FOVEA Table 7",
     )
-    return Results((table,))
+    return Results((table, paired_lengths(report)))
 
 
 def figure4(report: Report) -> Results:
@@ -141,7 +144,7 @@ def figure4(report: Report) -> Results:
         )
         for what, series in bars.items()
     ]
-    return Results((table,), figures)
+    return Results((table, paired_lengths(report)), figures)
 
 
 def figure6(report: Report) -> Results:
@@ -189,6 +192,39 @@ def figure6(report: Report) -> Results:
         if points
     ]
     return Results((table,), figures)
+
+
+def paired_lengths(report: Report) -> Table:
+    """Every comparison's change of tau, answer by answer, set by set and over all, with an interval
+    that says whether it is one.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for one in comparisons(report):
+        if one.method == one.over:
+            continue
+        runs = report.timed(one.method)
+        pictures = {(run.stream, run.dataset, run.input): run.image for run in runs}
+        changes = metrics.length_changes(runs, report.timed(one.over))
+        for name in [*report.settings.datasets, None]:
+            there = {unit: by for unit, by in changes.items() if name in (None, unit[1])}
+            if not there:
+                continue
+            found = metrics.bootstrap(
+                list(there.values()),
+                [pictures[unit[:3]] for unit in there],
+                resamples=report.settings.resamples,
+            )
+            cells = map(number, (found.value, found.low, found.high))
+            rows.append((one.label, name or "all", *cells, len(there)))
+    return Table(
+        id="fovea_paired_tau",
+        title="Changes of tau, answer by answer",
+        columns=("Variant", "set", "change of tau", "low", "high", "answers"),
+        rows=tuple(rows),
+        caption="95 % intervals over resampled pictures; one that holds 0 is no change. "
+        + report.caption(),
+        source="after FOVEA",
+    )
 
 
 def _macro(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from eyespan.bench import metrics
-from eyespan.bench.builders.shared import Report, equal_of, number, summary
+from eyespan.bench.builders.shared import Report, equal_of, most, number, summary
 from eyespan.bench.records import Run
 from eyespan.bench.tables import Cell, Results, Table
 
@@ -91,7 +91,6 @@ def table3(report: Report) -> Results:
     rows: list[tuple[Cell, ...]] = []
     for label in report.labels:
         runs = report.timed(label)
-        held = [run.state_bytes for run in report.of(label) if run.state_bytes >= 0]
         plain = [run.plain_tokens / run.plain_seconds["total"] for run in runs]
         weights = max((run.parameters for run in report.of(label)), default=0)
         rows.append(
@@ -99,7 +98,7 @@ def table3(report: Report) -> Results:
                 label,
                 weights / 1e6,
                 weights * BYTES_16_BIT / GIB,
-                max(held) / MIB if held else None,
+                most((run.state_bytes for run in report.of(label)), MIB),
                 number(metrics.acceptance_length(runs)),
                 number(metrics.speedup(runs)),
                 number(metrics.mean(plain)),

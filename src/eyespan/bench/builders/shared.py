@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eyespan.bench import metrics
@@ -89,6 +89,25 @@ def with_interval(report: Report, runs: Sequence[Run], ratios: Sequence[float]) 
         ratios, [run.image for run in runs], resamples=report.settings.resamples
     )
     return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]" if ratios else "-"
+
+
+def most(values: Iterable[int], unit: int) -> Cell:
+    """The largest value in a unit; -1 stands for one that nobody knows."""
+    return max((value / unit for value in values if value >= 0), default=None)
+
+
+def known(table: Table, *optional: str) -> Table:
+    """The table without those columns that no row fills."""
+    kept = [
+        at
+        for at, name in enumerate(table.columns)
+        if name not in optional or any(row[at] is not None for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[at] for at in kept),
+        rows=tuple(tuple(row[at] for at in kept) for row in table.rows),
+    )
 
 
 def number(value: float) -> Cell:

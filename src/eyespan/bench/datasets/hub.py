@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,10 @@ class Rows:
     Args:
         name: of the set, for messages.
         origin: hub id, or a local folder in the same layout.
-        config: the hub's configuration, or None.
-        split: which part; in a folder, files whose name begins with it, or stand in a folder of
-            that name, are taken (all files when none does).
+        config: the hub's configuration, or None; where a folder has one of that name, only what is
+            in there counts.
+        split: which part; in a folder, files of that very name are taken, else those whose name
+            begins with it or that stand in a folder of that name (all files when none does).
         columns: that must be there.
 
     Raises:
@@ -89,7 +91,9 @@ class Rows:
             wanted = "train" if files else split
             data = library.load_dataset(self._origin, split=wanted, **kind)
         else:
-            found = _files_of(self.folder, split, self._name)
+            found = _files_of(self.folder, config, split, self._name)
+            if FORMATS[found[0].suffix] == "json":
+                return _JsonRows(found)
             options: dict[str, Any] = {"sep": "\t"} if found[0].suffix == ".tsv" else {}
             data = library.load_dataset(
                 FORMATS[found[0].suffix],
@@ -99,6 +103,40 @@ class Rows:
                 **options,
             )
         return _undecoded(library, data)
+
+
+class _JsonRows:
+    """Rows of JSON files as they stand. LLaVA's ids are text in some rows and numbers in others,
+    which a table with one kind a column cannot hold: "000000000020" would come back as 20.
+
+    Args:
+        files: each a list of objects, or one object a line.
+
+    Raises:
+        ValueError: something else.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._rows = [row for file in files for row in _objects(file)]
+        self.column_names = list(dict.fromkeys(key for row in self._rows for key in row))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return {**dict.fromkeys(self.column_names), **self._rows[row]}
+
+
+def _objects(file: Path) -> list[dict[str, Any]]:
+    text = file.read_text(encoding="utf-8")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = [json.loads(line) for line in text.split("\n") if line.strip()]
+    found = [found] if isinstance(found, dict) else found
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise ValueError(f"{file.name} holds something else than JSON objects")
+    return found
 
 
 def _library() -> Any:
@@ -132,16 +170,21 @@ def _undecoded(library: Any, data: Any) -> Any:
     return data
 
 
-def _files_of(folder: Path, split: str, name: str) -> list[Path]:
+def _files_of(folder: Path, config: str | None, split: str, name: str) -> list[Path]:
     """The split's data files, all of one format, sorted."""
     every = sorted(file for file in folder.rglob("*") if file.suffix in FORMATS)
-    named = [
-        file
-        for file in every
-        if file.name.lower().startswith(split.lower())
-        or split in file.relative_to(folder).parts[:-1]
-    ]
-    chosen = named or every
+
+    def among(test: Callable[[Path], bool]) -> list[Path]:
+        return [file for file in every if test(file.relative_to(folder))]
+
+    every = among(lambda file: config in file.parts[:-1]) or every
+    chosen = (
+        among(lambda file: file.stem.lower() == split.lower())
+        or among(
+            lambda file: file.name.lower().startswith(split.lower()) or split in file.parts[:-1]
+        )
+        or every
+    )
     if not chosen:
         raise InputError(
             f"dataset '{name}' from {folder}",

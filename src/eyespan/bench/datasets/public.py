@@ -62,14 +62,32 @@ def _answers(value: Any) -> tuple[str, ...]:
 def _seed_bench(row: Row, folder: Path | None, what: str) -> Record | None:
     if str(row.get("data_type", "image")).lower() == "video":
         return None
-    options = lettered([row[f"choice_{letter}"] for letter in "abcd"])
+    images = pictures_of(row["image"], folder, what)
+    question, choices = _numbered(
+        str(row["question"]), [str(row[f"choice_{letter}"]) for letter in "abcd"], len(images)
+    )
     return Record(
         id=str(row["question_id"]),
-        images=pictures_of(row["image"], folder, what),
-        turns=(_choice(row["question"], options),),
+        images=images,
+        turns=(_choice(question, lettered(choices)),),
         category=str(row["question_type_id"]),
         reference=_answers(row["answer"]),
     )
+
+
+_PICTURE_FILE = re.compile(r"\S+\.(jpe?g|png)", re.IGNORECASE)
+
+
+def _numbered(question: str, choices: list[str], pictures: int) -> tuple[str, list[str]]:
+    """SEED-Bench-2 marks pictures within a question, and its choices may be pictures, named by
+    their files. All pictures stand first in our inputs, so both are called by their numbers.
+    """
+    count = iter(range(1, 1 + question.count("<img>")))
+    question = re.sub("<img>", lambda _: f"[picture {next(count)}]", question)
+    if all(map(_PICTURE_FILE.fullmatch, choices)):
+        first = pictures - len(choices) + 1
+        choices = [f"[picture {at}]" for at in range(first, pictures + 1)]
+    return question, choices
 
 
 def _mmt_bench(row: Row, folder: Path | None, what: str) -> Record | None:
@@ -299,6 +317,15 @@ def public_source(name: str, origin: str | None) -> Source:
     )
 
     def record(row: int) -> Record | None:
-        return known.record(rows[row], rows.folder, f"{name} row {row}")
+        what = f"{name} row {row}"
+        try:
+            return known.record(rows[row], rows.folder, what)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                what,
+                found=f"values of another kind ({error})",
+                needed="a row as the set publishes it is needed",
+                todo="Download the set's files again; the other rows are used.",
+            ) from error
 
     return Source(name, origin, len(rows), record)

@@ -29,6 +29,7 @@ class Family:
         media_tokens: special tokens that are never text either, if the tokenizer has them.
         media_inputs: forward arguments that the prefill alone receives.
         video_inputs: those of them that bring videos.
+        former_names: (name that its processor still uses, the forward argument's own), ...
         token_kinds: forward argument that says of each token whether it is text, or None.
         text_kind: its value at the tokens of an answer.
         step_inputs: forward arguments [1, L, ...] with a row per token; a step repeats the last.
@@ -57,6 +58,7 @@ class Family:
     media_tokens: tuple[str, ...] = ()
     media_inputs: tuple[str, ...] = ()
     video_inputs: tuple[str, ...] = ()
+    former_names: tuple[tuple[str, str], ...] = ()
     token_kinds: str | None = None
     text_kind: int = 0
     step_inputs: tuple[str, ...] = ()

@@ -127,6 +127,7 @@ _VIDEO_LLAVA = replace(
     title="Video-LLaVA",
     model_types=("video_llava",),
     media_inputs=("pixel_values", "pixel_values_videos"),
+    former_names=(("pixel_values_images", "pixel_values"),),
     split="rows",
     video_split=None,
 )
