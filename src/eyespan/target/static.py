@@ -50,7 +50,6 @@ from eyespan.target.tree_forward import (
     as_the_model_takes,
     call_model,
     forward_tree,
-    step_inputs,
 )
 from eyespan.types import Needs, PackedTree
 
@@ -203,7 +202,6 @@ class Passes:
             torch.arange(start, start + width, device=device),
             keys,
             values,
-            step_inputs(self._family, state, width, device),
         )
         if self._gpu:  # a recorded graph writes its next result to the same memory
             logits, hidden = logits.clone(), tuple(each.clone() for each in hidden)
@@ -247,7 +245,6 @@ class Passes:
             at: Tensor,
             keys: list[Tensor],
             values: list[Tensor],
-            inputs: dict[str, Tensor],
         ) -> tuple[Tensor, tuple[Tensor, ...]]:
             output = call_model(
                 model,
@@ -259,7 +256,6 @@ class Passes:
                 mask=mask,
                 logits_to_keep=width,
                 hidden=tells,
-                **inputs,
             )
             return output.logits, tuple(output.hidden_states) if tells else ()
 
