@@ -58,18 +58,23 @@ class CostCurve:
     Attributes:
         sizes: [m] packed sizes, ascending, the first is 1 (the plain step).
         ms: [m] milliseconds at each of them.
+        steps: a pack costs what the next of `sizes` does, since it is filled up to it.
     """
 
     sizes: tuple[int, ...]
     ms: tuple[float, ...]
+    steps: bool = False
 
     def of(self, sizes: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
         """[n] milliseconds of packs of `sizes` [n] nodes, roots included.
 
-        Straight lines between what was measured, the last slope beyond it. Noise only ever adds to
-        a timing, so a size costs no more than any larger one did.
+        Straight lines or steps between what was measured, the last slope beyond it. Noise only ever
+        adds to a timing, so a size costs no more than any larger one did.
         """
         ms = self._rising
+        if self.steps:
+            filled = np.append(self.sizes, 0)[np.searchsorted(self.sizes, sizes)]
+            sizes = np.maximum(sizes, filled)
         inside = np.interp(sizes, self.sizes, ms)
         if len(ms) > 1:
             slope = (ms[-1] - ms[-2]) / (self.sizes[-1] - self.sizes[-2])

@@ -14,13 +14,12 @@ from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter, process_time
 
-import numpy as np
 import torch
 
-from eyespan._core import pack
 from eyespan.budget import CostCurve
 from eyespan.target.base import SequenceState, Target
-from eyespan.types import Needs, PackedTree, empty_ints
+from eyespan.target.probe import binary_tree, text_prompt
+from eyespan.types import MAX_PACK, Needs, PackedTree, empty_ints
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 CONTEXT = 256
@@ -48,39 +47,35 @@ def measure(target: Target, needs: Needs) -> CostCurve:
     The minimum of the rounds is kept, and of wall and processor time: what disturbs a timing only
     ever adds to it. Sizes take turns, so that a machine slowing down does not bend the curve.
     """
-    passes = ROUNDS * len(SIZES)  # each leaves its root in the cache
-    length = max(2, min(CONTEXT, target.info.max_context - SIZES[-1] - passes))
-    words = [at for at in range(target.info.vocab_size) if at not in target.info.media_ids]
-    ids = np.array([words[(7 * at) % len(words)] for at in range(length)], np.int32)
-    state, _ = target.prefill(target.prompt_from_ids(ids), Needs())
-    best = dict.fromkeys(SIZES, float("inf"))
+    widths = target.info.passes
+    sizes = (*widths, MAX_PACK) if widths else SIZES  # what exceeds compiled passes is dearer
+    warm = bool(widths)  # each width is a program of its own: the first pass behind another is slow
+    passes = ROUNDS * len(sizes) * (1 + warm)  # each leaves its root in the cache
+    length = max(2, min(CONTEXT, target.info.max_context - sizes[-1] - passes))
+    state, _ = target.prefill(text_prompt(target, length), Needs())
+    trees = {size: binary_tree(target, size) for size in sizes}
+    best = dict.fromkeys(sizes, float("inf"))
     ends = perf_counter() + SECONDS
     try:
         for at in range(ROUNDS):
             if at > 0 and perf_counter() > ends:
                 break
-            for size in SIZES:
-                if state.length + size > target.info.max_context:
+            for size, tree in trees.items():
+                if state.length + size + warm > target.info.max_context:
                     break  # the passes' own roots have filled a short context
-                best[size] = min(best[size], _time_pass(target, state, words, size, needs))
+                if warm:
+                    _time_pass(target, state, tree, needs)
+                best[size] = min(best[size], _time_pass(target, state, tree, needs))
                 if best[size] > SLOW_MS:
                     break
     finally:
         state.close()
-    sizes = tuple(size for size in SIZES if best[size] < float("inf"))
-    return CostCurve(sizes=sizes, ms=tuple(best[size] for size in sizes))
+    sizes = tuple(size for size in sizes if best[size] < float("inf"))
+    return CostCurve(sizes=sizes, ms=tuple(best[size] for size in sizes), steps=bool(widths))
 
 
-def _time_pass(
-    target: Target, state: SequenceState, words: list[int], size: int, needs: Needs
-) -> float:
-    """Milliseconds of one pass over a binary tree of `size` nodes (a chain where the target takes
-    nothing else), its rows and the roll-back.
-    """
-    tokens = np.array([words[at % len(words)] for at in range(size)], np.int32)
-    above = 2 if target.info.drafts == "trees" else 1
-    parents = (np.arange(size - 1, dtype=np.int32) - 1) // above  # -1 // 2: node 0 is a root child
-    tree = PackedTree(*pack(tokens[1:], parents.astype(np.int32), None, int(tokens[0])))
+def _time_pass(target: Target, state: SequenceState, tree: PackedTree, needs: Needs) -> float:
+    """Milliseconds of one pass, its rows and the roll-back."""
     wall, busy = perf_counter(), process_time()
     target.forward([state], [tree], needs)
     target.keep(state, empty_ints())
@@ -108,7 +103,11 @@ def _cache_folder() -> Path:
 def _read(file: Path) -> CostCurve | None:
     try:
         data = json.loads(file.read_text())
-        curve = CostCurve(sizes=tuple(map(int, data["sizes"])), ms=tuple(map(float, data["ms"])))
+        curve = CostCurve(
+            sizes=tuple(map(int, data["sizes"])),
+            ms=tuple(map(float, data["ms"])),
+            steps=data.get("steps", False) is True,
+        )
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     sane = curve.sizes[:1] == (1,) and len(curve.sizes) == len(curve.ms)
@@ -120,7 +119,7 @@ def _write(file: Path, curve: CostCurve) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps({"sizes": curve.sizes, "ms": curve.ms}))
+        part.write_text(json.dumps({"sizes": curve.sizes, "ms": curve.ms, "steps": curve.steps}))
         part.replace(file)  # a reader sees the old file or the whole new one
     except OSError:
         pass

@@ -63,6 +63,24 @@ def test_the_demo_writes_one_text_at_every_budget() -> None:
         assert got.token_ids == want.token_ids
 
 
+def test_compiled_passes_write_the_same_text() -> None:
+    """Recorded graphs: several requests in the same buffers, two of them in turns."""
+    target = target_on_gpu("qwen2_5_vl", torch.float32)
+    prompts = [target.prepare(text, tiny_images(1)) for text in ("abc abc", "what is this?")]
+    plain = Engine(target, "none", budget=0)
+    want = [plain.generate(prompt, max_new_tokens=TOKENS).token_ids for prompt in prompts]
+    target.compile_passes(widths=(1, 8, 64))
+    engine = Engine(target, "recap", budget="fixed")
+    for _ in range(3):
+        streams = [engine.stream(prompt, max_new_tokens=TOKENS) for prompt in prompts]
+        for _ in range(TOKENS):
+            for stream in streams:
+                next(stream, None)
+        assert [stream.finish().token_ids for stream in streams] == want
+    assert target._passes is not None
+    assert target._passes.width_of(2) == 8
+
+
 def test_a_timed_answer_knows_its_peak() -> None:
     """Every answer's own: a larger one before it does not count."""
     target = target_on_gpu(SEEING[0], torch.float32)

@@ -131,6 +131,17 @@ def test_costs_are_read_between_and_beyond_what_was_measured() -> None:
     assert curve.of(np.arange(1, 8)).tolist() == [10.0, 12.0, 14.0, 14.5, 15.0, 15.5, 16.0]
 
 
+def test_compiled_passes_cost_what_the_next_width_does_and_are_filled() -> None:
+    """Just above a width a node is dear, and the others up to the next width are free."""
+    curve = CostCurve(sizes=(1, 4, 8, 16), ms=(10.0, 12.0, 14.0, 22.0), steps=True)
+    costs = curve.of(np.array([1, 2, 3, 4, 5, 8, 9, 16, 17, 20]))
+    assert costs.tolist() == [10.0, 12.0, 12.0, 12.0, 14.0, 14.0, 22.0, 22.0, 23.0, 26.0]
+    chances = np.full(15, 0.3) ** np.linspace(1, 4, 15)
+    sizes = {1 + best_cut(chances, curve, host_ms=h, cap=127).size for h in (0.1, 1.0, 5.0)}
+    assert sizes <= {1, 4, 8, 16}
+    assert sizes != {1}
+
+
 @pytest.mark.parametrize("budget", ["big", -1, 128, 2.5, True, None])
 def test_bad_budgets_are_refused(budget: object) -> None:
     with pytest.raises(ConfigError):

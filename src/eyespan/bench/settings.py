@@ -101,6 +101,7 @@ class Settings:
         stock: whether stock `generate()` runs.
         compiled: whether it runs once more with a static cache and a compiled forward; where that
             cannot be, the column is left out and the manifest says why.
+        compiled_passes: whether our loop, plain and with every method, runs in compiled passes.
         warm_up: inputs that everyone answers before anything is timed; memories are then emptied.
         resamples: of bootstrap intervals.
         occupancies: keys of a stress run (table 11).
@@ -124,6 +125,7 @@ class Settings:
     noise: bool = True
     stock: bool = True
     compiled: bool = False
+    compiled_passes: bool = False
     warm_up: int = 2
     resamples: int = 2000
     occupancies: tuple[int, ...] = (1_000, 10_000)
@@ -143,7 +145,7 @@ class Settings:
         for key, choices in _CHOICES.items():
             if getattr(self, key) not in choices:
                 _refuse(key, getattr(self, key), f"one of {', '.join(choices)}")
-        for key in ("noise", "stock", "compiled"):
+        for key in ("noise", "stock", "compiled", "compiled_passes"):
             if type(getattr(self, key)) is not bool:
                 _refuse(key, getattr(self, key), "true or false")
         for key in ("title", "model"):
@@ -189,7 +191,10 @@ class Settings:
         only under equal settings.
         """
         shown = ("title", "tables", "compare", "resamples")
-        return {key: value for key, value in asdict(self).items() if key not in shown}
+        values = {key: value for key, value in asdict(self).items() if key not in shown}
+        if not self.compiled_passes:
+            del values["compiled_passes"]  # folders from before there were any go on
+        return values
 
 
 _MOST_KEYS = 1 << 20

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from eyespan.errors import InputError
+from eyespan.errors import InputError, UnsupportedTarget
 from eyespan.target import cache as caches
 from eyespan.target import replay, states
 from eyespan.target.attention import (
@@ -36,6 +36,7 @@ from eyespan.target.prefix import Mark, Prefix, prefix_after, resume
 from eyespan.target.probe import check_needs
 from eyespan.target.rows import top_rows
 from eyespan.target.states import StateTree
+from eyespan.target.static import WIDTHS, Passes
 from eyespan.target.tree_forward import call_model, forward_tree, step_inputs
 from eyespan.target.video import Clip, Film, Video, open_videos
 from eyespan.target.weights import TargetWeights, weights_of
@@ -110,7 +111,51 @@ class HuggingFaceTarget:
         self._picture_ids = picture_ids_of(model.config)
         self._encoder = Encoder(model, self.family, self._picture_ids)
         self._prompts = PromptMaker(model, self.processor, self.family, self.info, found)
+        self._passes: Passes | None = None
         self._probe()
+
+    def compile_passes(
+        self, *, backend: Any = "inductor", widths: Sequence[int] = WIDTHS
+    ) -> HuggingFaceTarget:
+        """Let single sequences run in compiled passes from here on (see `static.py`); `ready` then
+        compiles those that are needed.
+
+        Args:
+            backend: of `torch.compile`, a name or a function.
+            widths: nodes of the passes, ascending, the first is 1.
+
+        Returns:
+            This target.
+
+        Raises:
+            UnsupportedTarget: a model that has none, or no compiler here.
+        """
+        self._passes = Passes(
+            self.model,
+            self._capabilities,
+            self.family,
+            self.info.name,
+            backend=backend,
+            widths=widths,
+        )
+        return self
+
+    def ready(self, most: int) -> None:
+        """Compile what packs of up to `most` nodes need, where compiled passes are wanted.
+
+        Raises:
+            UnsupportedTarget: see `Passes.ready`.
+        """
+        if self._passes is not None:
+            check_unchanged(self.model, self._capabilities, self.info.name)
+            try:
+                self._passes.ready(self, most)
+            except UnsupportedTarget:
+                self._passes = None
+                raise
+            finally:
+                widths = self._passes.widths if self._passes else ()
+                self.info = replace(self.info, passes=widths)
 
     @property
     def remembers(self) -> str:
@@ -352,14 +397,17 @@ class HuggingFaceTarget:
     def _run(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
         """Run the nodes that are not in the cache yet."""
         with row_watched(self._last_layer if needs.visual_attention else (), row=0) as watched:
-            output = forward_tree(
-                self.model,
-                self._capabilities,
-                self.family,
-                state,
-                tree,
-                hidden=bool(needs.hidden_layers),
-            )
+            passes = None if needs.visual_attention else self._passes
+            output = None if passes is None else passes.run(state, tree)
+            if output is None:
+                output = forward_tree(
+                    self.model,
+                    self._capabilities,
+                    self.family,
+                    state,
+                    tree,
+                    hidden=bool(needs.hidden_layers),
+                )
         state.pending = len(tree)
         row_ids, row_logits = top_rows(output.logits[0])
         return TargetOut(
@@ -504,6 +552,9 @@ class HuggingFaceTarget:
             self._pay(state)
         cache = state.cache
         caches.end_recording(cache)
+        if state.places is not None:
+            state.places.leave(cache)
+            state.places = None
         state.close()
         return cache
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eyespan.target.batch import Row
     from eyespan.target.features import FeatureMemory
     from eyespan.target.images import Picture
+    from eyespan.target.places import Places
     from eyespan.target.video import Clip, Film, Video
     from eyespan.target.weights import TargetWeights
 
@@ -57,6 +58,7 @@ class TargetInfo:
             forward.
         recurrent: whether it has recurrent states at all.
         one_pass: whether the packs of a batch are one forward; else they run one after the other.
+        passes: widths of its compiled passes that are ready, ascending.
     """
 
     name: str
@@ -74,6 +76,7 @@ class TargetInfo:
     drafts: Drafts = "trees"
     recurrent: bool = False
     one_pass: bool = False
+    passes: tuple[int, ...] = ()
 
 
 Keep: TypeAlias = Callable[[Any, Ints], None]
@@ -125,6 +128,7 @@ class SequenceState:
 
     __slots__ = (
         "_cache",
+        "borrowed",
         "capacity",
         "length",
         "next_position",
@@ -133,6 +137,7 @@ class SequenceState:
         "padding",
         "pending",
         "pictures",
+        "places",
         "row",
         "step_inputs",
         "undo",
@@ -170,6 +175,8 @@ class SequenceState:
         self.pending = 0  # nodes of the last forward that `keep` has not sorted out yet
         self.pack: Ints = np.empty(0, np.int32)  # their ids
         self.owed: Ints = np.empty(0, np.int32)  # committed ids that the cache lost again
+        self.borrowed = False  # the cache is the prompt's: whoever brought it may go on with it
+        self.places: Places | None = None  # of compiled passes
         self.undo: Any = None  # what the last forward did to recurrent states
 
     @property
@@ -194,6 +201,11 @@ class SequenceState:
         """Free the cache; the state cannot be used afterwards."""
         if self.row is not None:
             self.row.discard()
+        if self.places is not None and self.borrowed:
+            self.places.leave(self._cache)
+        elif self.places is not None:
+            self.places.free()
+        self.places = None
         self._cache = None
         self.padding = None
         self.undo = None

@@ -50,6 +50,7 @@ def load_target(
     dtype: torch.dtype | str | None = None,
     device: str | torch.device | None = None,
     attention: str | None = None,
+    compiled: bool = False,
 ) -> HuggingFaceTarget:
     """Make a target ready.
 
@@ -62,12 +63,24 @@ def load_target(
         device: default: the first GPU if there is one, else the CPU.
         attention: "sdpa" or "eager"; default: transformers' choice. In bfloat16 on a CPU, eager
             gives trees and single steps the very same bits.
+        compiled: run single sequences in compiled passes of fixed widths (see `static.py`).
 
     Raises:
         InputError: a missing folder or part of it, or no model at all.
         ConfigError: a dtype or device that cannot be used here.
-        UnsupportedTarget: a model that trees do not fit.
+        UnsupportedTarget: a model that trees do not fit, or that cannot be compiled here.
     """
+    target = _loaded(model, processor, dtype, device, attention)
+    return target.compile_passes() if compiled else target
+
+
+def _loaded(
+    model: str | Path | torch.nn.Module,
+    processor: Any,
+    dtype: torch.dtype | str | None,
+    device: str | torch.device | None,
+    attention: str | None,
+) -> HuggingFaceTarget:
     if isinstance(model, torch.nn.Module) and hasattr(model, "config"):
         return HuggingFaceTarget(model, processor)
     if not isinstance(model, (str, Path)):

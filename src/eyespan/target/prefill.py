@@ -100,6 +100,7 @@ def read_prompt(
             key: prompt.media[key][:, -1:] for key in family.step_inputs if key in prompt.media
         },
     )
+    state.borrowed = prompt.cache is not None
     return state, Prefill(
         next_row_ids=row_ids[-1],
         next_row_logits=row_logits[-1],

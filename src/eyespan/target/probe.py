@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from eyespan._core import pack
 from eyespan.errors import UnsupportedTarget
-from eyespan.target.base import SequenceState, Target
+from eyespan.target.base import Prompt, SequenceState, Target
 from eyespan.types import Ints, Needs, PackedTree, Words
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def check_needs(target: HuggingFaceTarget, needs: Needs) -> None:
                 todo="Use a drafter without weights, such as recap.",
             )
     if needs.visual_attention:  # only a forward tells whether attention passes by
-        text = np.setdiff1d(np.arange(target.info.vocab_size), list(target.info.media_ids))
+        text = _text_ids(target)
         seeing = Needs(visual_attention=True)
         target.prefill(target.prompt_from_ids(text[:2].tolist()), seeing)[0].close()
 
@@ -67,7 +68,7 @@ def self_test(target: Target) -> None:
         UnsupportedTarget: a node's logits differ beyond rounding.
     """
     rng = np.random.default_rng(7)
-    text = np.setdiff1d(np.arange(target.info.vocab_size), list(target.info.media_ids))
+    text = _text_ids(target)
     length = max(1, min(_PROMPT, target.info.max_context - _DEPTH - 1))
     parents = _PARENTS if target.info.drafts == "trees" else _CHAIN
     ids = rng.choice(text, length + len(parents))
@@ -89,9 +90,8 @@ def _compare(
     step = _tree(tree.tokens[node : node + 1], (-1,))
     alone = target.forward([state], [step], Needs())[0].logits[0]
     target.keep(state, np.empty(0, np.int32))
-    spread = float(alone.float().max() - alone.float().min())
     gap = float((alone.float() - packed.float()).abs().max())
-    allowed = _TOLERANCE.get(alone.dtype, _TOLERANCE_COARSE) * spread
+    allowed = allowed_gap(alone)
     if not gap <= allowed:  # written so that NaN fails too
         raise UnsupportedTarget(
             f"tree verification of '{target.info.name}'",
@@ -99,6 +99,33 @@ def _compare(
             needed=f"at most {allowed:.2g} is needed at this precision",
             todo="Use stock generate() with this model, and report its type.",
         )
+
+
+def allowed_gap(logits: Tensor) -> float:
+    """How far other kernels may be from these logits."""
+    spread = float(logits.float().max() - logits.float().min())
+    return _TOLERANCE.get(logits.dtype, _TOLERANCE_COARSE) * spread
+
+
+def text_prompt(target: Target, length: int) -> Prompt:
+    """Some text of `length` tokens."""
+    text = _text_ids(target)
+    return target.prompt_from_ids(text[7 * np.arange(length) % len(text)])
+
+
+def binary_tree(target: Target, size: int) -> PackedTree:
+    """A binary tree of `size` nodes, a chain where the target takes nothing else."""
+    text = _text_ids(target)
+    tokens = text[np.arange(size) % len(text)].astype(np.int32)
+    above = 2 if target.info.drafts == "trees" else 1
+    parents = (np.arange(size - 1, dtype=np.int32) - 1) // above  # -1 // 2: node 0 is a root child
+    return PackedTree(*pack(tokens[1:], parents.astype(np.int32), None, int(tokens[0])))
+
+
+def _text_ids(target: Target) -> Ints:
+    """Ids that are no media, ascending."""
+    ids = np.arange(target.info.vocab_size, dtype=np.int32)
+    return np.setdiff1d(ids, list(target.info.media_ids))
 
 
 def _tree(tokens: Ints, parents: tuple[int, ...]) -> PackedTree:

@@ -114,14 +114,19 @@ class Targets:
         loaded: it, and what it was loaded for.
     """
 
-    loaded: tuple[tuple[str, str | None, str | None], Any] | None = None
+    loaded: tuple[tuple[Any, ...], Any] | None = None
 
     def __call__(self, settings: Settings) -> Any:
         """The model that a run asks for."""
-        wanted = (settings.model, settings.dtype, settings.device)
+        wanted = (settings.model, settings.dtype, settings.device, settings.compiled_passes)
         if self.loaded is None or self.loaded[0] != wanted:
             self.loaded = None  # two models may not fit
-            setup = options.Setup(model=wanted[0], dtype=wanted[1], device=wanted[2])
+            setup = options.Setup(
+                model=settings.model,
+                dtype=settings.dtype,
+                device=settings.device,
+                compiled=settings.compiled_passes,
+            )
             self.loaded = (wanted, setup.load_target())
         return self.loaded[1]
 

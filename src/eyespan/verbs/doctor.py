@@ -36,6 +36,7 @@ def doctor(
     ] = None,
     dtype: options.DtypeOption = None,
     device: options.DeviceOption = None,
+    compiled: options.CompiledOption = False,
 ) -> None:
     """Say what is installed and, for a MODEL, what it can do here and why not.
 
@@ -51,7 +52,7 @@ def doctor(
     )
     out = console.answers()
     out.print(_facts(_machine()))
-    if model is not None and not _examine(wanted, out):
+    if model is not None and not _examine(wanted, compiled, out):
         raise typer.Exit(1)
 
 
@@ -101,7 +102,7 @@ def _core() -> str:
     return f"{_core.__file__}, packs of up to {_core.MAX_PACK} nodes"
 
 
-def _examine(wanted: options.Setup, out: Console) -> bool:
+def _examine(wanted: options.Setup, compiled: bool, out: Console) -> bool:
     """Load a model, try a tree on it and time it; whether speculation works."""
     from eyespan.cost import cost_curve
     from eyespan.target import self_test
@@ -114,6 +115,8 @@ def _examine(wanted: options.Setup, out: Console) -> bool:
     except UnsupportedTarget as reason:
         out.print(_facts({"verification": "refused", "speculation": f"cannot: {reason}"}))
         return False
+    if compiled:
+        out.print(_facts({"compiled": _compile(target)}))
     with console.waiting("timing forwards"):
         curve = cost_curve(target, Needs(rows=True))
     passes = "  ".join(f"{size}: {ms:.1f}" for size, ms in zip(curve.sizes, curve.ms, strict=True))
@@ -127,6 +130,18 @@ def _examine(wanted: options.Setup, out: Console) -> bool:
         )
     )
     return True
+
+
+def _compile(target: HuggingFaceTarget) -> str:
+    """Compile passes; which widths there are, or why none."""
+    from eyespan.types import MAX_PACK
+
+    try:
+        target.compile_passes()
+        target.ready(MAX_PACK)
+    except UnsupportedTarget as reason:
+        return f"refused: {reason}"
+    return f"passes of {', '.join(map(str, target.info.passes))}; packs are filled up to the next"
 
 
 def _videos(target: HuggingFaceTarget) -> str:

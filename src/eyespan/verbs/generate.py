@@ -97,6 +97,7 @@ def generate(
     verification: options.VerificationOption = "walk",
     dtype: options.DtypeOption = None,
     device: options.DeviceOption = None,
+    compiled: options.CompiledOption = False,
     stop: Annotated[
         list[str] | None,
         typer.Option("--stop", metavar="TEXT", help="Text that ends the answer; repeatable."),
@@ -136,6 +137,7 @@ def generate(
         device=device,
         option=option,
         verification=verification,
+        compiled=compiled,
     )
     chosen = sampling.sampling_of(
         temperature=temperature,

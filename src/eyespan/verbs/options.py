@@ -61,6 +61,14 @@ DeviceOption = Annotated[
         "--device", metavar="DEVICE", help="'cpu', 'cuda', 'cuda:1', ...; default: CUDA if any."
     ),
 ]
+CompiledOption = Annotated[
+    bool,
+    typer.Option(
+        "--compiled",
+        help="Compile the model's passes first: faster steps of small models; takes tens of "
+        "seconds a width the first time.",
+    ),
+]
 SettingOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -91,7 +99,7 @@ class Setup:
     """Which engine a verb wants.
 
     Attributes:
-        model, drafter, budget, dtype, device, verification: as `eyespan.load` takes them.
+        model, drafter, budget, dtype, device, verification, compiled: as `eyespan.load` takes them.
         options: the drafter's own, typed.
     """
 
@@ -101,6 +109,7 @@ class Setup:
     dtype: str | None = None
     device: str | None = None
     verification: Verification = "walk"
+    compiled: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     def load_target(self) -> HuggingFaceTarget:
@@ -112,7 +121,9 @@ class Setup:
         with waiting(f"loading {self.model}"):
             from eyespan.target import load_target
 
-            return load_target(self.model, dtype=self.dtype, device=self.device)
+            return load_target(
+                self.model, dtype=self.dtype, device=self.device, compiled=self.compiled
+            )
 
     def load(self) -> Engine:
         """Load the engine, telling a waiting user so.
@@ -139,6 +150,7 @@ def setup(
     device: str | None,
     option: Sequence[str] | None,
     verification: str = "walk",
+    compiled: bool = False,
 ) -> Setup:
     """Check the shared options; costs no model.
 
@@ -157,6 +169,7 @@ def setup(
         budget=budget_of(budget),
         dtype=dtype,
         device=device,
+        compiled=compiled,
         options=options,
     )
 

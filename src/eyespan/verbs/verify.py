@@ -79,6 +79,7 @@ def verify(
     option: options.SettingOption = None,
     dtype: options.DtypeOption = None,
     device: options.DeviceOption = None,
+    compiled: options.CompiledOption = False,
     strict: sampling.StrictOption = False,
     trace: options.TraceOption = None,
 ) -> None:
@@ -94,7 +95,13 @@ def verify(
     Exit codes: 0 equal or near ties, 1 DIFFERENT or a control that differs, 2 bad input.
     """
     wanted = options.setup(
-        model=model, drafter=drafter, budget=budget, dtype=dtype, device=device, option=option
+        model=model,
+        drafter=drafter,
+        budget=budget,
+        dtype=dtype,
+        device=device,
+        option=option,
+        compiled=compiled,
     )
     cases = list(cases_of(image, prompt, inputs, demo))
     check_writable(trace, "trace file")
