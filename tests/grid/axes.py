@@ -132,13 +132,16 @@ HEADS = (*TRAINED, "hybrid")
 DRAWING = (*TRAINED, "draft_model")
 PICTURES = ("1", "2", "twins")
 FILMS = ("video", "mixed")
-MIXING = tuple(set(WATCHING) - {"glm4v", "glm4v_moe", "molmo2"})
+MIXING = tuple(sorted(set(WATCHING) - {"glm4v", "glm4v_moe", "molmo2"}))
 """Stock's Molmo 2 takes pictures or videos, and GLM-4V marks both with one id."""
 TOGETHER = ("ragged", "joining")
 
 RULES = (
     Rule(
-        {"verification": ("rejection",), "drafter": tuple(set(AXES["drafter"]) - set(DRAWING))},
+        {
+            "verification": ("rejection",),
+            "drafter": tuple(sorted(set(AXES["drafter"]) - set(DRAWING))),
+        },
         "they do not know the probabilities of their guesses",
         UnsupportedRequest,
         "not drawn from a distribution",
@@ -227,15 +230,15 @@ RULES = (
         "whether it takes them in turns depends on a package",
     ),
     Rule(
-        {"family": tuple(set(AXES["family"]) - set(WATCHING)), "images": FILMS},
+        {"family": tuple(sorted(set(AXES["family"]) - set(WATCHING))), "images": FILMS},
         "it takes no videos",
     ),
     Rule(
-        {"family": tuple(set(WATCHING) - set(MIXING)), "images": ("mixed",)},
+        {"family": tuple(sorted(set(WATCHING) - set(MIXING))), "images": ("mixed",)},
         "it takes one kind at a time",
     ),
     Rule(
-        {"cache": ("chat",), "family": tuple(set(WATCHING) - set(FILMED)), "images": FILMS},
+        {"cache": ("chat",), "family": tuple(sorted(set(WATCHING) - set(FILMED))), "images": FILMS},
         "their videos come as tensors",
     ),
     Rule({"family": FED, "images": ("twins",)}, "sizes of their pictures are fixed"),
