@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from eyespan.errors import UnsupportedTarget
+from eyespan.target.in_force import in_force
 
 FUSED = "sdpa"
 
@@ -134,7 +135,7 @@ class _Aware:
         attention_mask: Tensor | None,
         **kwargs: Any,
     ) -> Any:
-        watched = _watched.get()
+        watched = in_force(_watched)
         if watched is not None and any(module is one for one in watched.modules):
             scaling = kwargs.get("scaling") or query.shape[-1] ** -0.5
             if watched.slots is None:
@@ -204,7 +205,7 @@ def _columns(queries: Tensor, keys: Tensor, mask: Tensor | None, slots: Tensor) 
 
 def _take_eager(module: Any, _inputs: Any, output: Any) -> None:
     """Keep the row of an eager attention's weights [B, heads, n, kv], its second result."""
-    watched = _watched.get()
+    watched = in_force(_watched)
     weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
     if watched is not None and isinstance(weights, Tensor) and weights.ndim == 4:
         if watched.slots is None:

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
+from eyespan.target.in_force import in_force
+
 HOOKED = ("sdpa", "eager")
 
 
@@ -47,7 +49,7 @@ class _TreeAware:
         self.builder = builder
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        tree = _active.get()
+        tree = in_force(_active)
         if tree is None:
             return self.builder(*args, **kwargs)
         kwargs["mask_function"] = _over_tree(kwargs["mask_function"], tree)

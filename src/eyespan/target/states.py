@@ -34,6 +34,7 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from eyespan.errors import UnsupportedTarget
+from eyespan.target.in_force import in_force
 from eyespan.types import Ints
 
 States: TypeAlias = Literal["none", "trees", "chains"]
@@ -272,7 +273,7 @@ class _Convolution:
         activation: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        tree = _active.get()
+        tree = in_force(_active)
         if tree is None:
             return self.plain(hidden_states, weight, bias, activation=activation, **kwargs)
         return tree.convolve(hidden_states, weight, bias, activation)
@@ -287,7 +288,7 @@ class _DeltaRule:
     plain: Callable[..., Any]
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> Any:
-        tree = _active.get()
+        tree = in_force(_active)
         if tree is None:
             return self.plain(query, key, value, **kwargs)
         state = kwargs["initial_state"]
