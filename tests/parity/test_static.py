@@ -21,7 +21,8 @@ from eyespan.budget import Budget
 from eyespan.demo import held_out
 from eyespan.errors import UnsupportedTarget
 from eyespan.generation import Engine
-from eyespan.target import HuggingFaceTarget, mask_hook, static
+from eyespan.target import HuggingFaceTarget, static
+from eyespan.target.attention import row_watched
 from eyespan.testing import (
     VOCAB_SIZE,
     RandomDrafter,
@@ -264,11 +265,12 @@ def test_other_logits_are_refused() -> None:
         tiny_target("llama").compile_passes(backend=wrong, widths=(1,)).ready(1)
 
 
-def test_hooks_of_other_models_do_not_stop_the_compiler() -> None:
-    """They stay installed once a model with windows or states, or a watcher, was served."""
-    mask_hook.install()
-    target = tiny_target("llama").compile_passes(backend=Traces(), widths=(1,))
-    target.ready(1)
+def test_a_watcher_of_attention_does_not_stop_the_compiler() -> None:
+    """Its hook on attention functions stays installed in the process, for every model."""
+    target = tiny_target("llama")
+    with row_watched([target.model], 0):
+        pass
+    target.compile_passes(backend=Traces(), widths=(1,)).ready(1)
 
 
 @pytest.mark.slow
