@@ -19,20 +19,27 @@ def table4(report: Report) -> Results:
     rows: list[tuple[Cell, ...]] = []
     for one in comparisons(report):
         over, runs = report.timed(one.over), report.timed(one.method)
-        found, inputs = _interval(report, over, runs)
-        taus = [metrics.acceptance_length(some) for some in (over, runs)]
-        numbers = map(number, (found.value, found.low, found.high, *taus))
-        rows.append((one.section, one.label, *numbers, inputs))
+        rows.append((one.section, one.label, *_change(report, over, runs)))
     table = Table(
         id="recap_table4",
         title="What each part brings",
-        columns=("Part", "Comparison", "gain %", "low", "high", "tau over", "tau with", "inputs"),
+        columns=("Part", "Comparison", *_CHANGE),
         rows=tuple(rows),
         caption="Paired change of throughput, the turns of an input pooled; 95 % intervals from "
         f"resampled pictures. {report.caption()}",
         source="RECAP Table 4",
     )
     return Results((table,))
+
+
+_CHANGE = ("gain %", "low", "high", "tau over", "tau with", "inputs")
+
+
+def _change(report: Report, over: Sequence[Run], runs: Sequence[Run]) -> tuple[Cell, ...]:
+    """Cells of `_CHANGE`: a gain with its interval, and tau on both sides."""
+    found, inputs = _interval(report, over, runs)
+    taus = [metrics.acceptance_length(some) for some in (over, runs)]
+    return (*map(number, (found.value, found.low, found.high, *taus)), inputs)
 
 
 def _interval(
@@ -101,14 +108,11 @@ def table7(report: Report) -> Results:
     for one in comparisons(report):
         for name in report.settings.datasets:
             over, runs = (_runs(report, label, name) for label in (one.over, one.method))
-            found, inputs = _interval(report, over, runs)
-            taus = [metrics.acceptance_length(some) for some in (over, runs)]
-            numbers = map(number, (found.value, found.low, found.high, *taus))
-            rows.append((one.label, name, *numbers, inputs))
+            rows.append((one.label, name, *_change(report, over, runs)))
     table = Table(
         id="recap_table7_online",
         title="What suffix nodes bring, set by set",
-        columns=("Comparison", "Set", "gain %", "low", "high", "tau over", "tau with", "inputs"),
+        columns=("Comparison", "Set", *_CHANGE),
         rows=tuple(rows),
         caption=f"95 % intervals from resampled pictures. {report.caption()}",
         source="RECAP Table 7 (online)",
