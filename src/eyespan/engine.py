@@ -57,7 +57,7 @@ class Decoder:
                 is whole for all others; `Running.fault` says whose it is. Anything that the
                 target raises belongs to the whole batch.
         """
-        clock = Clock()
+        clock, before = Clock(), sum(len(running.ids) for running in batch)
         # 1 propose
         drafts = self._propose(batch)
         clock.lap("propose")
@@ -72,6 +72,8 @@ class Decoder:
                 self._commit(running, each, out, clock.share(len(batch)))
             except Exception as error:
                 running.fault = error
+        tokens = sum(len(running.ids) for running in batch) - before
+        self.policy.settle(len(batch), tokens, clock.total())
         for fault in [running.fault for running in batch if running.fault is not None]:
             raise fault
 
@@ -192,13 +194,17 @@ class Clock:
 
     def __init__(self) -> None:
         self.ms: dict[str, float] = {}
-        self._last = perf_counter()
+        self._began = self._last = perf_counter()
 
     def lap(self, stage: str) -> None:
         """Book the time since the last lap on a stage."""
         now = perf_counter()
         self.ms[stage] = self.ms.get(stage, 0.0) + 1e3 * (now - self._last)
         self._last = now
+
+    def total(self) -> float:
+        """Milliseconds since the round began."""
+        return 1e3 * (perf_counter() - self._began)
 
     def share(self, rows: int) -> Clock:
         """A clock that goes on from an equal share of what a batch has spent together."""

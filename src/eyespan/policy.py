@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from eyespan.account import Account
 from eyespan.budget import (
     REFRESH_WORTH,
     Budget,
@@ -26,9 +27,6 @@ from eyespan.budget import (
 from eyespan.drafters.base import Ask, Drafter
 from eyespan.sequence import Running
 from eyespan.types import MAX_PACK, DraftTree, Ints, Nodes
-
-PROBE_SHARE = 0.02
-"""Most of a plain step's time that drafting may cost while drafts do not pay."""
 
 
 class Weighed(NamedTuple):
@@ -75,6 +73,7 @@ class Policy:
         self.auto = self.ask > 0 and budget != "fixed"
         self.cap = budget if isinstance(budget, int) else MAX_PACK - 1
         self._curve = curve or CostCurve(sizes=(1,), ms=(1.0,))
+        self._account, self._asks, self._resting = Account(self._curve.ms[0]), False, 0
         self._one_pass, self._chains = one_pass, chains
         self._drafter = drafter
         self._calibration = Calibration(sources=4)
@@ -84,19 +83,15 @@ class Policy:
 
     def asks(self, batch: Sequence[Running]) -> dict[int, Ask]:
         """Which rows of a batch to draft for in this round."""
+        self._asks = self.ask > 0 and self._resting == 0
+        if not self._asks:
+            self._resting = max(0, self._resting - 1)
+            return {}
         return {
             at: Ask(running.session, running.ids, self.ask, self.pace)
             for at, running in enumerate(batch)
-            if running.session is not None and self._wants_draft(running)
+            if running.session is not None
         }
-
-    def _wants_draft(self, running: Running) -> bool:
-        if self.ask == 0:
-            return False
-        if running.resting > 0:
-            running.resting -= 1
-            return False
-        return True
 
     def propose(self, asks: Mapping[int, Ask], batch: Sequence[Running]) -> list[DraftTree]:
         """Guesses for these rows of a batch."""
@@ -129,9 +124,6 @@ class Policy:
             cuts += best_cuts(
                 rows, self._curve, host_ms=self._host_ms, cap=self.cap, worth=self._worth
             )
-        for proposal, nodes, running in zip(proposals, cuts, batch, strict=True):
-            if nodes.size == 0 and proposal.reason == "no gain":
-                running.resting = int(self._host_ms / (PROBE_SHARE * self._curve.ms[0]))
         return cuts
 
     def sent(self, draft: DraftTree, nodes: Nodes, most: int | None) -> DraftTree:
@@ -145,6 +137,22 @@ class Policy:
         if most is not None and len(nodes) > most:
             nodes = np.sort(nodes)[:most]  # parents come before their children
         return keep_nodes(draft, nodes)
+
+    def settle(self, rows: int, tokens: int, ms: float) -> None:
+        """Learn what a round cost and brought.
+
+        Args:
+            rows: requests of the batch.
+            tokens: committed by all of them.
+            ms: milliseconds of the whole round.
+        """
+        if not self.auto:
+            return
+        ms /= rows
+        if self._asks:
+            self._resting = self._account.drafted(ms, tokens / rows)
+        else:
+            self._account.plain(ms)
 
     def learn(self, running: Running, sent: DraftTree, taken: Ints, *, host_ms: float) -> None:
         """Count the proposals that the text has passed, and what drafting costs.

@@ -117,7 +117,6 @@ class Running:
         self.finish: Finish | None = None
         self.fault: Exception | None = None  # what the caller's own code raised in a round
         self.guesses: list[Guess] = []
-        self.resting = 0  # rounds left in which the drafter is not asked
 
     @property
     def ids(self) -> Ints:

@@ -127,6 +127,9 @@ class StillPolicy(Policy):
     def learn(self, running: Running, sent: DraftTree, taken: Ints, *, host_ms: float) -> None:
         super().learn(running, sent, taken, host_ms=0.1)
 
+    def settle(self, rows: int, tokens: int, ms: float) -> None:
+        super().settle(rows, tokens, 0.0)
+
 
 class StillClock:
     """Time that passes by forwards of the head alone."""
