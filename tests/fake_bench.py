@@ -54,7 +54,7 @@ class FakeTarget(ToyTarget):
     def __post_init__(self) -> None:
         self.vocab, self.order, self.eos_ids = VOCAB, ORDER, frozenset()
         super().__post_init__()
-        self.info = SimpleNamespace(**vars(self.info), dtype="float32", device="cpu")
+        self.info = SimpleNamespace(**vars(self.info), dtype="float32")
 
     def prepare(self, prompt: Any, images: Sequence[Any] = (), videos: Sequence[Any] = ()) -> Ints:
         turns = [message["content"] for message in prompt]

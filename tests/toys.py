@@ -66,6 +66,7 @@ class ToyTarget:
         self.info = SimpleNamespace(
             name="toy", vocab_size=self.vocab, media_ids=self.media_ids, eos_ids=self.eos_ids,
             max_context=self.max_context, drafts="trees", recurrent=False, one_pass=True,
+            device="cpu",
         )  # fmt: skip
 
     def weights(self) -> TargetWeights:

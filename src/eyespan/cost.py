@@ -12,11 +12,12 @@ import json
 import os
 from importlib.metadata import version
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter
 
 import torch
 
 from eyespan.budget import CostCurve
+from eyespan.moment import Moment
 from eyespan.target.base import SequenceState, Target
 from eyespan.target.probe import binary_tree, text_prompt
 from eyespan.types import MAX_PACK, Needs, PackedTree, empty_ints
@@ -76,12 +77,10 @@ def measure(target: Target, needs: Needs) -> CostCurve:
 
 def _time_pass(target: Target, state: SequenceState, tree: PackedTree, needs: Needs) -> float:
     """Milliseconds of one pass, its rows and the roll-back."""
-    wall, busy = perf_counter(), process_time()
+    began = Moment.now()
     target.forward([state], [tree], needs)
     target.keep(state, empty_ints())
-    wall, busy = perf_counter() - wall, process_time() - busy
-    # On a CPU, time spent waiting for a core is not the pass's own; a GPU works while we wait.
-    return 1e3 * (min(wall, busy) if target.info.device == "cpu" else wall)
+    return began.ms_until(Moment.now(), on_cpu=target.info.device == "cpu")
 
 
 def _key(target: Target, needs: Needs) -> str:

@@ -99,9 +99,9 @@ class Drawn(Policy):
         """The whole draft or nothing of it, whatever was drawn."""
         return draft if most is None or len(nodes) <= most else DraftTree.empty()
 
-    def learn(self, running: Running, sent: DraftTree, taken: Ints, *, host_ms: float) -> None:
+    def learn(self, running: Running, sent: DraftTree, taken: Ints) -> None:
         """Count how far down the order of draws guesses were committed."""
-        super().learn(running, sent, taken, host_ms=host_ms)
+        super().learn(running, sent, taken)
         self._offered[: len(sent)] *= Calibration.DECAY
         self._accepted[: len(sent)] *= Calibration.DECAY
         self._offered[: len(sent)] += 1.0

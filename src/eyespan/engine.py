@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from eyespan._core import pack
 from eyespan.drafters.base import Drafter, Gate
+from eyespan.moment import Moment
 from eyespan.policy import Policy, Weighed
 from eyespan.rejection import rejected
 from eyespan.sequence import Running, sources_of
@@ -35,7 +36,7 @@ class Decoder:
 
     def __init__(self, target: Target, drafter: Drafter, policy: Policy) -> None:
         self.target, self.drafter, self.policy = target, drafter, policy
-        self._vocab_size = target.info.vocab_size
+        self._vocab_size, self._on_cpu = target.info.vocab_size, target.info.device == "cpu"
         self._gate = drafter if isinstance(drafter, Gate) else None
 
     def start(self, running: Running, prompt: Prompt) -> None:
@@ -57,12 +58,13 @@ class Decoder:
                 is whole for all others; `Running.fault` says whose it is. Anything that the
                 target raises belongs to the whole batch.
         """
-        clock, before = Clock(), sum(len(running.ids) for running in batch)
+        clock, began, before = Clock(), Moment.now(), sum(len(running.ids) for running in batch)
         # 1 propose
         drafts = self._propose(batch)
         clock.lap("propose")
         sent = self._pack(batch, drafts)
         clock.lap("pack")
+        host_ms = began.ms_until(Moment.now(), on_cpu=self._on_cpu)
         # 2 forward
         states = [running.state for running in batch]
         outs = self.target.forward(states, [each.tree for each in sent], self.drafter.needs)
@@ -73,7 +75,8 @@ class Decoder:
             except Exception as error:
                 running.fault = error
         tokens = sum(len(running.ids) for running in batch) - before
-        self.policy.settle(len(batch), tokens, clock.total())
+        ms = began.ms_until(Moment.now(), on_cpu=self._on_cpu)
+        self.policy.settle(len(batch), tokens, host_ms=host_ms, ms=ms)
         for fault in [running.fault for running in batch if running.fault is not None]:
             raise fault
 
@@ -166,7 +169,7 @@ class Decoder:
         except Exception:
             self._switch_off(running)
         taken = sent.tree.order[step.verdict.path - 1]
-        self.policy.learn(running, sent.cut, taken, host_ms=clock.ms["propose"] + clock.ms["pack"])
+        self.policy.learn(running, sent.cut, taken)
 
     def _switch_off(self, running: Running) -> None:
         """Decode this request plainly from here on: a drafter's fault must not end an answer."""
@@ -194,17 +197,13 @@ class Clock:
 
     def __init__(self) -> None:
         self.ms: dict[str, float] = {}
-        self._began = self._last = perf_counter()
+        self._last = perf_counter()
 
     def lap(self, stage: str) -> None:
         """Book the time since the last lap on a stage."""
         now = perf_counter()
         self.ms[stage] = self.ms.get(stage, 0.0) + 1e3 * (now - self._last)
         self._last = now
-
-    def total(self) -> float:
-        """Milliseconds since the round began."""
-        return 1e3 * (perf_counter() - self._began)
 
     def share(self, rows: int) -> Clock:
         """A clock that goes on from an equal share of what a batch has spent together."""

@@ -138,35 +138,34 @@ class Policy:
             nodes = np.sort(nodes)[:most]  # parents come before their children
         return keep_nodes(draft, nodes)
 
-    def settle(self, rows: int, tokens: int, ms: float) -> None:
+    def settle(self, rows: int, tokens: int, *, host_ms: float, ms: float) -> None:
         """Learn what a round cost and brought.
 
         Args:
             rows: requests of the batch.
             tokens: committed by all of them.
-            ms: milliseconds of the whole round.
+            host_ms: milliseconds of drafting and packing.
+            ms: of the whole round.
         """
         if not self.auto:
             return
-        ms /= rows
-        if self._asks:
-            self._resting = self._account.drafted(ms, tokens / rows)
-        else:
-            self._account.plain(ms)
+        if not self._asks:
+            self._account.plain(ms / rows)
+            return
+        # One slow round (a page fault, a busy machine) must not switch drafting off.
+        self._host_ms += 0.05 * (min(host_ms / rows, 4 * self._host_ms) - self._host_ms)
+        self._resting = self._account.drafted(ms / rows, tokens / rows)
 
-    def learn(self, running: Running, sent: DraftTree, taken: Ints, *, host_ms: float) -> None:
-        """Count the proposals that the text has passed, and what drafting costs.
+    def learn(self, running: Running, sent: DraftTree, taken: Ints) -> None:
+        """Count the proposals that the text has passed.
 
         Args:
             running: the request; a finished one has all its open guesses counted.
             sent: this round's draft.
             taken: [a] its nodes that were committed.
-            host_ms: what this round's drafting and packing took, milliseconds.
         """
         if not self.auto:
             return
-        # One slow round (a page fault, a busy machine) must not switch drafting off.
-        self._host_ms += 0.05 * (min(host_ms, 4 * self._host_ms) - self._host_ms)
         still = []
         for guess in running.guesses:
             text = running.ids[guess.at :]

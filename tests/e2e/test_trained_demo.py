@@ -22,8 +22,8 @@ from eyespan.drafters._pacing import Pacing
 from eyespan.dropin import fallbacks
 from eyespan.errors import ConfigError
 from eyespan.generation import Engine
+from eyespan.moment import Moment
 from eyespan.policy import Policy
-from eyespan.sequence import Running
 from eyespan.target import HuggingFaceTarget, load_target
 from eyespan.testing import tiny_target
 from eyespan.train.capture import CaptureConfig, capture
@@ -32,7 +32,6 @@ from eyespan.train.conversations import messages_of, open_source
 from eyespan.train.data import Artifacts
 from eyespan.train.report import Report
 from eyespan.train.simulate import accept_length
-from eyespan.types import DraftTree, Ints
 
 RUNS = Path(__file__).parents[2] / "runs"
 CURVE = CostCurve(sizes=(1, 2, 4, 8, 16, 32, 64), ms=(9.0, 11.0, 12.5, 14.0, 17.0, 21.0, 30.0))
@@ -124,11 +123,8 @@ def test_no_word_changes(drafter: str, demo: HuggingFaceTarget, plain: Engine) -
 class StillPolicy(Policy):
     """Drafting takes no time here, whatever else this machine does."""
 
-    def learn(self, running: Running, sent: DraftTree, taken: Ints, *, host_ms: float) -> None:
-        super().learn(running, sent, taken, host_ms=0.1)
-
-    def settle(self, rows: int, tokens: int, ms: float) -> None:
-        super().settle(rows, tokens, 0.0)
+    def settle(self, rows: int, tokens: int, *, host_ms: float, ms: float) -> None:
+        super().settle(rows, tokens, host_ms=0.1, ms=0.0)
 
 
 class StillClock:
@@ -137,8 +133,8 @@ class StillClock:
     def __init__(self) -> None:
         self.ms = 0.0
 
-    def __call__(self) -> tuple[float, float]:
-        return self.ms / 1e3, self.ms / 1e3
+    def __call__(self) -> Moment:
+        return Moment(self.ms / 1e3, self.ms / 1e3)
 
 
 def levels_of(

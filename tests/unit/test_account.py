@@ -99,6 +99,6 @@ def test_the_rule_asks_nobody_while_it_rests() -> None:
     for _ in range(600):
         asks = policy.asks([running])
         asked.append(len(asks))
-        policy.settle(1, 1, 3 * PLAIN if asks else PLAIN)
+        policy.settle(1, 1, host_ms=0.1, ms=3 * PLAIN if asks else PLAIN)
     assert asked[0] == 1
     assert 0 < sum(asked[200:]) < 40

@@ -16,7 +16,8 @@ PACKAGE = Path(__file__).parents[2] / "src" / "eyespan"
 LAYERS = {
     "types": 0, "errors": 0, "counts": 0, "closing": 0, "_core": 0,
     "train.batch": 1, "train.losses": 1,
-    "config": 1, "artifacts": 1, "target": 1, "verify": 1, "budget": 1, "account": 1, "text": 1, "sampling": 1,
+    "config": 1, "artifacts": 1, "target": 1, "verify": 1, "budget": 1, "account": 1, "moment": 1,
+    "text": 1, "sampling": 1,
     "grammar": 1, "scopes": 1, "memory": 1, "corpus": 1, "locks": 1,
     "drafters": 2, "cost": 2,
     "sequence": 3, "policy": 3, "rejection": 3, "drawn": 3, "saved_memory": 3,

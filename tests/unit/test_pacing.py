@@ -17,6 +17,7 @@ from eyespan.drafters._growth import Candidates, Roots, best_trees, grow
 from eyespan.drafters._head import Condition, DraftHead, Hidden
 from eyespan.drafters._head_config import HeadConfig
 from eyespan.drafters._pacing import PROBE, Pacing
+from eyespan.moment import Moment
 from eyespan.types import DraftTree
 from tests.drafting import ints
 
@@ -30,8 +31,8 @@ class Clock:
     def __init__(self) -> None:
         self.ms = 0.0
 
-    def __call__(self) -> tuple[float, float]:
-        return self.ms / 1e3, self.ms / 1e3
+    def __call__(self) -> Moment:
+        return Moment(self.ms / 1e3, self.ms / 1e3)
 
 
 class KnownHead(DraftHead):

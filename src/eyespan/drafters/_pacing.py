@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import median
-from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from eyespan.budget import Pace
+from eyespan.moment import Moment
 
 TIMES, FEW = 9, 3
 """Rounds whose timings are kept, and how many it takes to believe them; their median counts, so
@@ -38,14 +38,7 @@ PRIOR = 0.1
 PROBE = 64
 """Rounds after which one tree is grown whole: what is never grown is never measured anew."""
 
-Clock = Callable[[], tuple[float, float]]
-"""Seconds on the wall and of the processor."""
-
 Chances = npt.NDArray[np.float64]
-
-
-def _clock() -> tuple[float, float]:
-    return perf_counter(), process_time()
 
 
 class Pacing:
@@ -57,7 +50,7 @@ class Pacing:
         clock: of this machine.
     """
 
-    def __init__(self, *, on_cpu: bool, clock: Clock = _clock) -> None:
+    def __init__(self, *, on_cpu: bool, clock: Callable[[], Moment] = Moment.now) -> None:
         self._on_cpu, self._clock = on_cpu, clock
         self._times: dict[tuple[str, int], deque[float]] = {}
         self._shares: dict[int, tuple[Any, Any]] = {}
@@ -68,18 +61,15 @@ class Pacing:
         self._rounds += 1
         return Growing(self, paces, nodes, width, depth, probe=self._rounds % PROBE == 0)
 
-    def now(self) -> tuple[float, float]:
+    def now(self) -> Moment:
         """A moment, for `took`."""
         return self._clock()
 
-    def took(
-        self, what: str, rows: int, since: tuple[float, float], *, again: bool = False
-    ) -> None:
+    def took(self, what: str, rows: int, since: Moment, *, again: bool = False) -> None:
         """Note how long something took that began at a moment; where it is done again in a round,
         the shorter time counts, since what disturbs a timing only ever adds to it.
         """
-        wall, busy = (end - start for end, start in zip(self._clock(), since, strict=True))
-        ms = 1e3 * (min(wall, busy) if self._on_cpu else wall)
+        ms = since.ms_until(self._clock(), on_cpu=self._on_cpu)
         times = self._times.setdefault((what, rows), deque(maxlen=TIMES))
         if again:
             times[-1] = min(times[-1], ms)
