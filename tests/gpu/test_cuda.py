@@ -77,8 +77,8 @@ def test_compiled_passes_write_the_same_text() -> None:
             for stream in streams:
                 next(stream, None)
         assert [stream.finish().token_ids for stream in streams] == want
-    assert target._passes is not None
-    assert target._passes.width_of(2) == 8
+    assert target._packs.compiled is not None
+    assert target._packs.compiled.width_of(2) == 8
 
 
 def test_a_timed_answer_knows_its_peak() -> None:

@@ -361,7 +361,7 @@ def test_nothing_is_left_of_a_batch() -> None:
     failing = scheduler.submit(prompts[2], **options, logits_processors=[Counting(fail_at=4)])
     scheduler.step()
     scheduler.step()
-    shared = engine.target._shared
+    shared = engine.target._packs._shared
     alive = [weakref.ref(shared._cache), weakref.ref(shared._cache.layers[0].keys)]
     alive += [weakref.ref(ticket._running.state._cache) for ticket in (*tickets, failing)]
     alive += [weakref.ref(ticket._running.draw) for ticket in (*tickets, failing)]

@@ -181,7 +181,7 @@ def test_two_requests_in_turns_and_one_that_is_cancelled() -> None:
         stop.set()
         assert cut.finish().finish == "cancelled"
     assert fast.generate(prompts[0], max_new_tokens=40).token_ids == wanted[0]
-    assert len(target._passes._pool._free) <= 2  # type: ignore[union-attr]
+    assert len(target._packs.compiled._pool._free) <= 2  # type: ignore[union-attr]
 
 
 def test_batches_conversations_and_copies_run_on_the_same_caches() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -13,34 +12,27 @@ import torch
 
 from eyespan.errors import InputError, UnsupportedTarget
 from eyespan.target import cache as caches
-from eyespan.target import replay, states
+from eyespan.target import states
 from eyespan.target.attention import (
-    Watched,
     columns_watched,
-    last_layer_modules,
-    row_watched,
     unseen,
 )
 from eyespan.target.base import Message, Prompt, SequenceState, TargetInfo
-from eyespan.target.batch import SharedCache, forward_rows
 from eyespan.target.capabilities import Capabilities, check_unchanged, inspect_model
-from eyespan.target.extras import hidden_states
 from eyespan.target.families import family_of
 from eyespan.target.features import Encoder
 from eyespan.target.given import room_of
 from eyespan.target.images import Picture, open_pictures
 from eyespan.target.inputs import PromptMaker
 from eyespan.target.media import eos_ids_of, media_ids_of, picture_ids_of
+from eyespan.target.packs import Packs
 from eyespan.target.prefill import read_prompt
 from eyespan.target.prefix import Mark, Prefix, prefix_after, resume
 from eyespan.target.probe import check_needs
-from eyespan.target.rows import top_rows
-from eyespan.target.states import StateTree
 from eyespan.target.static import WIDTHS, Passes
-from eyespan.target.tree_forward import call_model, forward_tree, step_inputs
 from eyespan.target.video import Clip, Film, Video, open_videos
 from eyespan.target.weights import TargetWeights, weights_of
-from eyespan.types import Floats, Ints, Needs, PackedTree, Prefill, TargetOut, empty_ints
+from eyespan.types import Floats, Ints, Needs, PackedTree, Prefill, TargetOut
 
 
 class HuggingFaceTarget:
@@ -105,13 +97,12 @@ class HuggingFaceTarget:
             recurrent=found.states != "none",
             one_pass=found.shares and not self.family.step_inputs,
         )
-        self._shared = SharedCache(model.config)
         if found.states == "trees":
             states.install(model)
         self._picture_ids = picture_ids_of(model.config)
         self._encoder = Encoder(model, self.family, self._picture_ids)
         self._prompts = PromptMaker(model, self.processor, self.family, self.info, found)
-        self._passes: Passes | None = None
+        self._packs = Packs(model, found, self.family, name, one_pass=self.info.one_pass)
         self._probe()
 
     def compile_passes(
@@ -130,7 +121,7 @@ class HuggingFaceTarget:
         Raises:
             UnsupportedTarget: a model that has none, or no compiler here.
         """
-        self._passes = Passes(
+        self._packs.compiled = Passes(
             self.model,
             self._capabilities,
             self.family,
@@ -146,16 +137,17 @@ class HuggingFaceTarget:
         Raises:
             UnsupportedTarget: see `Passes.ready`.
         """
-        if self._passes is not None:
-            check_unchanged(self.model, self._capabilities, self.info.name)
-            try:
-                self._passes.ready(self, most)
-            except UnsupportedTarget:
-                self._passes = None
-                raise
-            finally:
-                widths = self._passes.widths if self._passes else ()
-                self.info = replace(self.info, passes=widths)
+        passes = self._packs.compiled
+        if passes is None:
+            return
+        check_unchanged(self.model, self._capabilities, self.info.name)
+        try:
+            passes.ready(self, most)
+        except UnsupportedTarget:
+            passes = self._packs.compiled = None
+            raise
+        finally:
+            self.info = replace(self.info, passes=passes.widths if passes else ())
 
     @property
     def remembers(self) -> str:
@@ -185,11 +177,6 @@ class HuggingFaceTarget:
             InputError: it spells a placeholder, or is no Unicode.
         """
         self._prompts.check_text(text)
-
-    @cached_property
-    def _last_layer(self) -> tuple[torch.nn.Module, ...]:
-        """Where attention is looked at; found when somebody asks first."""
-        return last_layer_modules(self.model, self._capabilities.layers)
 
     def open_videos(self, videos: Sequence[Film | Video | Clip]) -> list[Clip]:
         """Open and sample videos as the model's processor does.
@@ -313,7 +300,7 @@ class HuggingFaceTarget:
         Raises:
             UnsupportedTarget: attention was asked for and cannot be seen, or the model was changed.
         """
-        if needs.visual_attention and not self._last_layer:
+        if needs.visual_attention and not self._packs.last_layer:
             raise unseen(self.info.name)
         check_unchanged(self.model, self._capabilities, self.info.name)
         return read_prompt(
@@ -325,7 +312,7 @@ class HuggingFaceTarget:
             encoder=self._encoder,
             media_ids=self.info.media_ids,
             picture_ids=self._picture_ids,
-            last_layer=self._last_layer if needs.visual_attention else (),
+            last_layer=self._packs.last_layer if needs.visual_attention else (),
         )
 
     def read_attention(self, prompt: Prompt, needs: Needs) -> tuple[Prefill, Ints, Floats]:
@@ -343,220 +330,36 @@ class HuggingFaceTarget:
             UnsupportedTarget: its attention cannot be seen.
         """
         pictures = np.flatnonzero(np.isin(prompt.ids, list(self._picture_ids))).astype(np.int32)
-        if not self._last_layer:
+        if not self._packs.last_layer:
             raise unseen(self.info.name)
-        with columns_watched(self._last_layer, torch.from_numpy(pictures).long()) as watched:
+        with columns_watched(self._packs.last_layer, torch.from_numpy(pictures).long()) as watched:
             state, prefill = self.prefill(prompt, needs)
         state.close()
         if watched.weights is None or len(watched.weights) != len(prompt):
             raise unseen(self.info.name)
         return prefill, pictures, watched.weights.cpu().numpy()
 
-    @torch.no_grad()
     def forward(
         self, states: Sequence[SequenceState], trees: Sequence[PackedTree], needs: Needs
     ) -> list[TargetOut]:
-        """Run one pack per sequence: all in one call where `info.one_pass` says so, else one call
-        each, since a window counts cached slots and a recurrent state counts calls.
+        """Run one pack per sequence (see `packs.py`)."""
+        return self._packs.forward(states, trees, needs)
 
-        Args:
-            states: different sequences, each kept since its last forward.
-            trees: one pack each, `tokens[0]` the root; one node is a plain step.
-            needs: only `hidden_layers` and `visual_attention` matter here; rows always come.
-        """
-        if any(state.pending for state in states):
-            raise RuntimeError("keep() must follow every forward(): the last pack is still cached")
-        if len(states) > 1 and self.info.one_pass and all(map(SharedCache.takes, states)):
-            return self._run_rows(states, trees, needs)
-        return [self._run(*pair, needs) for pair in zip(states, trees, strict=True)]
-
-    @torch.no_grad()
     def grow(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
-        """Run the nodes that a tree has gained since the last forward; the others stay cached.
+        """Run the nodes that a tree has gained since the last forward (see `packs.py`)."""
+        return self._packs.grow(state, tree, needs)
 
-        Args:
-            state: after a forward over the first nodes of `tree`.
-            tree: those nodes in the same order, then [m] new ones.
-            needs: see `forward`.
-
-        Returns:
-            What the model says at the new nodes.
-        """
-        old = state.pending
-        if self._capabilities.full_attention and state.padding is None:
-            return self._run(state, tree, needs)
-        self.drop(state)  # a window counts what is cached, siblings too: run the whole tree again
-        out = self._run(state, tree, needs)
-        return replace(
-            out,
-            row_ids=out.row_ids[old:],
-            row_logits=out.row_logits[old:],
-            logits=out.logits[old:],
-        )
-
-    def _run(self, state: SequenceState, tree: PackedTree, needs: Needs) -> TargetOut:
-        """Run the nodes that are not in the cache yet."""
-        with row_watched(self._last_layer if needs.visual_attention else (), row=0) as watched:
-            passes = None if needs.visual_attention else self._passes
-            output = None if passes is None else passes.run(state, tree)
-            if output is None:
-                output = forward_tree(
-                    self.model,
-                    self._capabilities,
-                    self.family,
-                    state,
-                    tree,
-                    hidden=bool(needs.hidden_layers),
-                )
-        state.pending = len(tree)
-        row_ids, row_logits = top_rows(output.logits[0])
-        return TargetOut(
-            row_ids=row_ids,
-            row_logits=row_logits,
-            logits=output.logits[0],
-            extras=self._extras(output, watched, state, len(tree), needs),
-        )
-
-    def _run_rows(
-        self, states: Sequence[SequenceState], trees: Sequence[PackedTree], needs: Needs
-    ) -> list[TargetOut]:
-        """Run all packs in one call."""
-        with row_watched(self._last_layer if needs.visual_attention else (), row=0) as watched:
-            output = forward_rows(
-                self.model,
-                self._capabilities,
-                self.family,
-                self._shared,
-                states,
-                trees,
-                hidden=bool(needs.hidden_layers),
-            )
-        sizes = [len(tree) for tree in trees]
-        logits = torch.cat([output.logits[at, :size] for at, size in enumerate(sizes)])
-        row_ids, row_logits = top_rows(logits)
-        outs, first = [], 0
-        for at, (state, tree) in enumerate(zip(states, trees, strict=True)):
-            state.pending, state.pack, state.undo = len(tree), tree.tokens, None
-            mine = slice(first, first := first + len(tree))
-            outs.append(
-                TargetOut(
-                    row_ids=row_ids[mine],
-                    row_logits=row_logits[mine],
-                    logits=logits[mine],
-                    extras=self._extras(output, watched, state, len(tree), needs, at),
-                )
-            )
-        return outs
-
-    def _extras(
-        self,
-        output: Any,
-        watched: Watched,
-        state: SequenceState,
-        size: int,
-        needs: Needs,
-        row: int = 0,
-    ) -> dict[str, Any]:
-        """What else was asked for, of one row of a call."""
-        extras: dict[str, Any] = {}
-        if needs.hidden_layers:
-            extras["hidden"] = hidden_states(output, needs.hidden_layers, row)[:size]
-        if needs.visual_attention:
-            seen, name = state.length + size, self.info.name
-            extras["visual_attention"] = watched.share(state.pictures, seen, name, row)
-        return extras
-
-    @torch.no_grad()
     def keep(self, state: SequenceState, path: Ints) -> None:
-        """Keep the root and the accepted path of the last pack, drop its other nodes.
-
-        Args:
-            state: after a forward.
-            path: [a] packed indices, ascending, root excluded. To drop a committed last token from
-                the cache (it becomes the next root), leave it out.
-        """
-        if state.row is not None:
-            state.row.keep(path)
-        elif self._capabilities.states == "chains":
-            self._keep_chain(state, path)
-        else:
-            skip = self._capabilities.picture_layers
-            caches.keep_path(state.cache, state.length, state.pending, path, skip)
-            if isinstance(state.undo, StateTree):
-                state.undo.keep(state.cache, path)
-            elif self._capabilities.states == "trees":
-                replay.settle(state.cache, state.pending)
-        kept = 1 + len(path)
-        state.length += kept
-        state.next_position = state.next_position + kept
-        if state.padding is not None:
-            state.padding = torch.nn.functional.pad(state.padding, (0, kept), value=True)
-        state.pending, state.undo = 0, None
-        if len(state.owed) > replay.MOST_OWED:
-            self._pay(state)
+        """Keep the root and the accepted path of the last pack (see `packs.py`)."""
+        self._packs.keep(state, path)
 
     def drop(self, state: SequenceState) -> None:
-        """Forget the last pack, its root too: as if its forward had never been. Not for models
-        with recurrent states, which a pack of one node moves on for good.
-        """
-        if self.info.recurrent:
-            raise RuntimeError("a recurrent state does not forget a whole pack")
-        if state.row is not None:
-            state.row.drop()
-        else:
-            caches.drop(state.cache, state.pending, self._capabilities.picture_layers)
-        state.pending = 0
+        """Forget the last pack, its root too (see `packs.py`)."""
+        self._packs.drop(state)
 
-    def _keep_chain(self, state: SequenceState, path: Ints) -> None:
-        """Keep the first nodes of a chain; states that have seen more go back to where they were
-        and are owed what was committed since.
-        """
-        fed = len(state.owed) + state.pending
-        if len(path) == state.pending - 1:
-            replay.settle(state.cache, fed)
-            caches.drop(state.cache, 0)
-            state.owed = empty_ints()
-            return
-        state.undo.restore(state.cache)
-        caches.drop(state.cache, fed)
-        state.owed = np.concatenate([state.owed, state.pack[: 1 + len(path)]])
-
-    def _pay(self, state: SequenceState) -> None:
-        """Feed the owed tokens alone."""
-        owed, state.owed = state.owed, empty_ints()
-        count = len(owed)
-        inputs: dict[str, Any] = {**step_inputs(state, count)}
-        tokens = torch.from_numpy(owed.astype(np.int64))[None].to(self._capabilities.device)
-        call_model(
-            self.model,
-            self._capabilities,
-            self.family,
-            state.cache,
-            input_ids=tokens,
-            position_ids=state.next_position + torch.arange(-count, 0, device=tokens.device),
-            mask=state.padding,
-            logits_to_keep=1,
-            **inputs,
-        )
-        replay.settle(state.cache, count)
-        caches.drop(state.cache, 0)
-
-    @torch.no_grad()
     def release(self, state: SequenceState) -> Any:
-        """End a sequence and hand its cache back, behaving as stock's own. Guesses of a round that
-        an error cut short are dropped.
-        """
-        if state.pending:
-            self.keep(state, empty_ints())
-        if len(state.owed):
-            self._pay(state)
-        cache = state.cache
-        caches.end_recording(cache)
-        if state.places is not None:
-            state.places.leave(cache)
-            state.places = None
-        state.close()
-        return cache
+        """End a sequence and hand its cache back, behaving as stock's own."""
+        return self._packs.release(state)
 
     def decode(self, ids: Sequence[int] | Ints) -> str:
         """Text of ids, special tokens left out."""
