@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from eyespan.answer import Chunk
     from eyespan.async_stream import AsyncStream
     from eyespan.batching import Scheduler, Ticket
-    from eyespan.chat_session import Chat, ChatStream
+    from eyespan.chat_session import Chat
+    from eyespan.chat_stream import ChatStream
     from eyespan.dropin import custom_generate, disable, enable
     from eyespan.generation import Engine, load
     from eyespan.sampling import Sampling
@@ -50,7 +51,8 @@ __all__ = [
 
 _HOMES = {
     "answer": {"Chunk"},
-    "chat_session": {"Chat", "ChatStream"},
+    "chat_session": {"Chat"},
+    "chat_stream": {"ChatStream"},
     "async_stream": {"AsyncStream"},
     "batching": {"Scheduler", "Ticket"},
     "dropin": {"custom_generate", "disable", "enable"},

@@ -9,30 +9,27 @@ still fits stays, the rest is dropped.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from eyespan.answer import Chunk
+from eyespan.chat_stream import ChatStream, Told
 from eyespan.closing import Closing
 from eyespan.counts import whole
 from eyespan.errors import ConfigError, InputError, UnsupportedRequest
 from eyespan.sampling import fresh_options
-from eyespan.stream import Stream
 from eyespan.target.features import FeatureMemory
 from eyespan.target.images import Picture, open_pictures, picture_digest
 from eyespan.target.video import Clip, Film, Video
-from eyespan.types import Generation, Ints
+from eyespan.types import Generation
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from eyespan.generation import Engine
-    from eyespan.target.base import Prompt
-    from eyespan.target.prefix import Mark, Prefix
+    from eyespan.target.prefix import Prefix
 
 _NUMBERS = count()
 
@@ -299,7 +296,7 @@ class Chat(Closing["Chat"]):
             prompt = target.prepare([each.message() for each in asked], pictures, clips)
             if self._prefix is not None and not self._reads_all:
                 prompt = target.resume(prompt, self._prefix, digests)
-            told = _Told(prompt, digests, () if self._prefix is None else self._prefix.marks)
+            told = Told(prompt, digests, () if self._prefix is None else self._prefix.marks)
             prompt = replace(
                 prompt,
                 features=memory,
@@ -320,7 +317,7 @@ class Chat(Closing["Chat"]):
         """The answer takes the cache over, so that two of them never stand in memory."""
         self._prefix = None
 
-    def _ended(self, asked: tuple[Said, ...], told: _Told, generation: Generation | None) -> None:
+    def _ended(self, asked: tuple[Said, ...], told: Told, generation: Generation | None) -> None:
         """An answer has ended; None where it was an error or never began."""
         if self._features is not None and generation is not None:
             self._said = (*asked, Said("assistant", generation.text))
@@ -331,19 +328,6 @@ class Chat(Closing["Chat"]):
                     told.prompt, ids, cache, pictures=told.digests, before=marks
                 )
         self._busy.release()
-
-
-class _Told:
-    """Waits for the cache of an answer."""
-
-    def __init__(self, prompt: Prompt, digests: tuple[bytes, ...], marks: Sequence[Mark]) -> None:
-        # pixels and the cache are the stream's
-        self.prompt = replace(prompt, media={}, cache=None)
-        self.digests, self.marks = digests, marks
-        self.kept: tuple[Ints, Any] | None = None
-
-    def __call__(self, cache: Any, ids: Ints) -> None:
-        self.kept = (ids, cache)
 
 
 class _Busy:
@@ -362,82 +346,6 @@ class _Busy:
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:
             self._lock.release()
-
-
-class ChatStream(Closing["ChatStream"]):
-    """An answer of a chat being written; used like a `Stream`. Dropping it closes it."""
-
-    def __init__(self, chat: Chat, stream: Stream, asked: tuple[Said, ...], told: _Told) -> None:
-        self._turn = _Turn(chat, stream, asked, told)
-        # a stream and its generator refer to each other: only this object's end is seen at once
-        self._closer = weakref.finalize(self, self._turn.close)
-        self._closer.atexit = False
-
-    @property
-    def generation(self) -> Generation:
-        """The finished (or cancelled) answer.
-
-        Raises:
-            RuntimeError: the answer has not ended yet.
-        """
-        return self._turn.stream.generation
-
-    def __iter__(self) -> Iterator[Chunk]:
-        return self
-
-    def __next__(self) -> Chunk:
-        chunk: Chunk = self._turn.run(next)
-        return chunk
-
-    def finish(self) -> Generation:
-        """Run to the end without looking at chunks."""
-        generation: Generation = self._turn.run(Stream.finish)
-        self._turn.end(generation)
-        return generation
-
-    def close(self) -> None:
-        """End the answer here: what was written stays part of the conversation."""
-        self._closer()
-
-
-class _Turn:
-    """What a `ChatStream` runs; tells the chat once when it is over."""
-
-    def __init__(self, chat: Chat, stream: Stream, asked: tuple[Said, ...], told: _Told) -> None:
-        self.stream = stream
-        self._chat: Chat | None = chat
-        self._asked, self._told = asked, told
-        self._began = False
-
-    def run(self, step: Callable[[Stream], Any]) -> Any:
-        """Advance the stream."""
-        if not self._began and self._chat is not None:
-            self._began = True
-            self._chat._began()
-        try:
-            return step(self.stream)
-        except StopIteration:
-            self.end(self.stream.generation)
-            raise
-        except KeyboardInterrupt:  # its reader has had enough: what was written stays
-            self.close()
-            raise
-        except BaseException:
-            self.end(None)
-            raise
-
-    def close(self) -> None:
-        """End early."""
-        self.stream.close()
-        generation = self.stream.generation
-        self.end(generation if generation.token_ids else None)
-
-    def end(self, generation: Generation | None) -> None:
-        """Tell the chat, once."""
-        if self._chat is not None:
-            chat, self._chat = self._chat, None
-            chat._ended(self._asked, self._told, generation)
-            self._told.kept = None
 
 
 def _check_text(text: object) -> None:
