@@ -96,6 +96,9 @@ def run(args: Sequence[str] | None = None) -> int:
         return 2
     except typer.Abort:
         return 130
+    given = sys.argv[1:] if args is None else args
+    if code == 130 and " ".join(given[:2]) in _GO_ON:
+        _complain("interrupted; the same command goes on from here")
     return code if isinstance(code, int) else 0
 
 
@@ -141,6 +144,8 @@ def _keep_quiet() -> None:
         log.addHandler(_Remarks())
 
 
+_GO_ON = {"bench run", "train run", "train capture"}
+"""What keeps its results as it goes."""
 _QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_VERBOSITY": "error",

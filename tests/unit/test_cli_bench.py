@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,25 @@ def run(tiny_folder: Path, pictures: Path) -> Path:
     file = pictures / "quick.toml"
     file.write_text(RUN.format(questions=pictures, model=tiny_folder))
     return file
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(
+    shell: Shell, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Store.append
+
+    def interrupted(self: Store, *args: Any, **more: Any) -> Any:
+        append(self, *args, **more)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "append", interrupted)
+        done = shell("bench", "run", run, "--out", tmp_path / "out")
+    assert done.code == 130
+    assert done.err.rstrip().endswith("interrupted; the same command goes on from here")
+    assert shell("bench", "run", run, "--out", tmp_path / "out").code == 0
+    whole = shell("bench", "run", run, "--out", tmp_path / "whole")
+    assert whole.code == 0
 
 
 def test_a_run_ends_in_tables_and_is_continued_and_compared(
