@@ -180,6 +180,7 @@ class Answer:
             drafted_by_depth=tuple(counters.drafted_by_depth),
             seconds=dict(self._seconds),
             stage_ms=dict(counters.stage_ms),
+            stage_cpu_ms=dict(counters.stage_cpu_ms),
             plain_steps=dict(counters.plain_steps),
             reused=self._reused,
             **self._choosing.report(),

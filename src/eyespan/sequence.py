@@ -41,9 +41,16 @@ class Counters:
     accepted_by_depth: list[int] = field(default_factory=list)
     plain_steps: dict[str, int] = field(default_factory=dict)
     stage_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    stage_cpu_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
 
-    def count(self, tree: PackedTree, path: Ints, ms: Mapping[str, float]) -> None:
-        """Count one verify pass."""
+    def count(
+        self,
+        tree: PackedTree,
+        path: Ints,
+        ms: Mapping[str, float],
+        cpu_ms: Mapping[str, float],
+    ) -> None:
+        """Count one verify pass; times by stage, of the wall and of the processor."""
         self.forwards += 1
         self.drafted += len(tree) - 1
         self.accepted += int(path.size)
@@ -55,8 +62,9 @@ class Counters:
             counts.extend([0] * (deepest - len(counts)))
             for at in range(int(depth)):
                 counts[at] += 1
-        for stage, spent in ms.items():
-            self.stage_ms[stage] += spent
+        for totals, times in ((self.stage_ms, ms), (self.stage_cpu_ms, cpu_ms)):
+            for stage, spent in times.items():
+                totals[stage] += spent
 
     def plain(self, reason: str) -> None:
         """Count a round without a draft."""

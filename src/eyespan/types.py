@@ -251,6 +251,7 @@ class Generation:
         drafted_by_depth: rounds that offered at least one node at depth 1, 2, ...
         seconds: {"encode", "prefill", "decode"} wall seconds.
         stage_ms: total milliseconds of {propose, pack, forward, verify, commit, refresh}.
+        stage_cpu_ms: the same of the processor, all threads together.
         plain_steps: rounds without a draft, by reason ("off", "empty", "no gain", "room").
         logprobs: one entry a token, or None when they were not asked for.
         near_ties: tokens that `strict` decided as plain decoding would.
@@ -268,6 +269,7 @@ class Generation:
     drafted_by_depth: tuple[int, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     stage_ms: Mapping[str, float] = field(default_factory=dict)
+    stage_cpu_ms: Mapping[str, float] = field(default_factory=dict)
     plain_steps: Mapping[str, int] = field(default_factory=dict)
     logprobs: tuple[TokenLogprobs, ...] | None = None
     near_ties: int = 0

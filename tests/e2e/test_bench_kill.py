@@ -31,7 +31,7 @@ def command(run: Path, out: Path) -> list[str]:
 def untimed(folder: Path) -> list[Any]:
     """All that the machine's speed does not decide."""
     lines = [json.loads(raw) for raw in (folder / "records.jsonl").open()]
-    timed = ("seconds", "plain_seconds", "stage_ms")
+    timed = ("seconds", "plain_seconds", "stage_ms", "stage_cpu_ms")
     return [{key: value for key, value in line.items() if key not in timed} for line in lines]
 
 

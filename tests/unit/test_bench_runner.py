@@ -413,14 +413,14 @@ def test_the_root_fallback_that_reads_states_runs(tmp_path: Path) -> None:
     assert execute(settings, tmp_path / "run", lambda said: target, board()) == 0
 
 
-def test_a_stress_run_needs_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eyespan.bench.stress.LOOKUPS", 1000)
-    monkeypatch.setattr("eyespan.bench.stress.TREES", 20)
-    settings = Settings(tables=("recap_table11",), occupancies=(100, 1000))
+def test_a_stress_run_needs_no_model(tmp_path: Path) -> None:
+    settings = Settings(tables=("recap_table11",), occupancies=(1000, 100_000))
     assert execute(settings, tmp_path, lambda said: None, board()) == 0
     rows = tables_of(tmp_path)["recap_table11"].rows
-    assert [row[0] for row in rows] == [100, 1000]
+    assert [row[0] for row in rows] == [1000, 100_000]
     assert all(value > 0 for row in rows for value in row if isinstance(value, float))
+    counted, grown = rows[1][1:3]
+    assert 0.8 * counted < grown < 1.5 * counted  # what the memory counts is what it takes
     assert execute(settings, tmp_path, lambda said: None, board()) == 0
     assert tables_of(tmp_path)["recap_table11"].rows == rows, "not measured twice"
 

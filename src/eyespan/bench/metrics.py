@@ -231,6 +231,17 @@ def stage_ms(runs: Sequence[Run]) -> dict[str, float]:
     return {stage: spent / passes for stage, spent in totals.items()}
 
 
+def stage_cpu_ms(runs: Sequence[Run]) -> dict[str, float]:
+    """Processor milliseconds of a verify pass by stage, of the runs that recorded them."""
+    known = [run for run in runs if run.stage_cpu_ms]
+    passes = sum(run.forwards - 1 for run in known)
+    totals: dict[str, float] = defaultdict(float)
+    for run in known:
+        for stage, spent in run.stage_cpu_ms.items():
+            totals[stage] += spent
+    return {stage: spent / passes for stage, spent in totals.items()} if passes else {}
+
+
 def group(runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Run]]:
     """Runs by key, in order of first appearance."""
     groups: dict[Key, list[Run]] = {}

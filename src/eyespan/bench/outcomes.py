@@ -132,6 +132,7 @@ def _run(
         accepted_by_depth=made.accepted_by_depth if made else (),
         seconds=_seconds(timed),
         stage_ms=dict(made.stage_ms) if made else {},
+        stage_cpu_ms=dict(made.stage_cpu_ms) if made else {},
         plain_tokens=len(paired.token_ids) if paired else 0,
         plain_seconds=_seconds(paired),
         state_bytes=one.state_bytes,

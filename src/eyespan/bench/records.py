@@ -51,6 +51,7 @@ class Run:
         seconds: {"encode", "prefill", "decode", "total"}; total runs from the prepared prompt to
             the last token, so that encoding is no part of it. Stock has a total alone.
         stage_ms: milliseconds by stage of the loop.
+        stage_cpu_ms: the same of the processor; empty in records older than it.
         plain_tokens, plain_seconds: of the plain run beside it; empty without one.
         state_bytes: what the drafter kept afterwards, -1 when it does not tell.
         parameters: weights that the drafter brings.
@@ -76,6 +77,7 @@ class Run:
     accepted_by_depth: tuple[int, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     stage_ms: Mapping[str, float] = field(default_factory=dict)
+    stage_cpu_ms: Mapping[str, float] = field(default_factory=dict)
     plain_tokens: int = 0
     plain_seconds: Mapping[str, float] = field(default_factory=dict)
     state_bytes: int = -1
@@ -106,7 +108,7 @@ class Done:
 
 _RUN_FIELDS = {one.name for one in fields(Run)}
 _TUPLES = ("drafted_by_depth", "accepted_by_depth")
-_TIMES = ("seconds", "stage_ms", "plain_seconds")
+_TIMES = ("seconds", "stage_ms", "stage_cpu_ms", "plain_seconds")
 _NUMBERS = (
     "turn", "repeat", "tokens", "forwards", "drafted", "accepted", "plain_tokens", "state_bytes",
     "parameters", "peak_bytes", "plain_peak_bytes",

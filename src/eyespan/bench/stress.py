@@ -1,8 +1,15 @@
-"""A memory filled to the vocabulary (table 11): how large it is, how fast it answers."""
+"""A memory filled to the vocabulary (table 11): how large it is, how fast it answers.
+
+Every filling has a process of its own: what one has left behind is not counted for the next.
+"""
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 from time import perf_counter_ns
 
 import numpy as np
@@ -24,29 +31,43 @@ def stress(occupancies: Sequence[int], *, vocab_size: int, seed: int) -> list[di
         vocab_size: ids there are.
         seed: of rows and keys.
     """
-    found = []
-    for keys in dict.fromkeys(min(keys, vocab_size) for keys in occupancies):
-        rng = np.random.default_rng([seed, keys])
-        everyone = rng.permutation(vocab_size)[:keys].astype(np.int32)
-        ids = everyone[rng.integers(0, keys, (keys, ROW_SIZE))]
-        logits = -np.sort(-rng.normal(0, 3, (keys, ROW_SIZE)).astype(np.float32), axis=1)
-        u = _core.RowMap(order=1, max_rows=vocab_size)
-        memory, none = _core.Memory(u), _core.TokenSet(vocab_size, [])
-        memory.seed(everyone, np.arange(keys, dtype=np.int32), ids, logits, none)
-        asked = rng.choice(everyone, LOOKUPS).astype(np.uint64)
-        alone, many = np.min([u.time_lookups(asked) for _ in range(LOOKUP_RUNS)], axis=0)
-        roots, rules, spent = rng.choice(everyone, TREES), _core.ProposeRules(), []
-        for at in range(TREES):
-            before = perf_counter_ns()
-            memory.propose(roots[at : at + 1], rules, TREE_NODES, none, none)
-            spent.append(perf_counter_ns() - before)
-        found.append(
-            {
-                "keys": len(u),
-                "bytes": u.nbytes,
-                "lookup_ns": float(many),
-                "lookup_alone_ns": float(alone),
-                "tree_us": float(np.median(spent)) / 1e3,
-            }
-        )
-    return found
+    sizes = list(dict.fromkeys(min(keys, vocab_size) for keys in occupancies))
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
+        return list(fresh.map(_fill, sizes, [vocab_size] * len(sizes), [seed] * len(sizes)))
+
+
+def _fill(keys: int, vocab_size: int, seed: int) -> dict[str, float]:
+    """One filling, measured."""
+    rng = np.random.default_rng([seed, keys])
+    everyone = rng.permutation(vocab_size)[:keys].astype(np.int32)
+    ids = everyone[rng.integers(0, keys, (keys, ROW_SIZE))]
+    logits = -np.sort(-rng.normal(0, 3, (keys, ROW_SIZE)).astype(np.float32), axis=1)
+    places = np.arange(keys, dtype=np.int32)
+    before = _resident()
+    u = _core.RowMap(order=1, max_rows=vocab_size)
+    memory, none = _core.Memory(u), _core.TokenSet(vocab_size, [])
+    memory.seed(everyone, places, ids, logits, none)
+    after = _resident()
+    asked = rng.choice(everyone, LOOKUPS).astype(np.uint64)
+    alone, many = np.min([u.time_lookups(asked) for _ in range(LOOKUP_RUNS)], axis=0)
+    roots, rules, spent = rng.choice(everyone, TREES), _core.ProposeRules(), []
+    for at in range(TREES):
+        began = perf_counter_ns()
+        memory.propose(roots[at : at + 1], rules, TREE_NODES, none, none)
+        spent.append(perf_counter_ns() - began)
+    return {
+        "keys": len(u),
+        "bytes": u.nbytes,
+        "resident_bytes": -1 if before is None or after is None else after - before,
+        "lookup_ns": float(many),
+        "lookup_alone_ns": float(alone),
+        "tree_us": float(np.median(spent)) / 1e3,
+    }
+
+
+def _resident() -> int | None:
+    """Bytes of this process in memory; None where the system does not tell."""
+    try:
+        return mmap.PAGESIZE * int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
