@@ -39,6 +39,7 @@ class FakeClock:
         """Become the clock of the loop and of the bench."""
         for module in ("bench.clock", "generation", "answer", "engine"):
             patch.setattr(f"eyespan.{module}.perf_counter", self)
+        patch.setattr("eyespan.engine.process_time", self)
         patch.setattr("gc.collect", lambda: 0)  # nothing real is timed, and it takes a while
         patch.setitem(DRAFTERS, "scripted", "tests.fake_bench:Scripted")
 

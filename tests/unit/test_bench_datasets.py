@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -326,6 +327,28 @@ def test_bad_folders_are_refused(tmp_path: Path) -> None:
     line = {"id": "a", "question": "b"}
     with pytest.raises(InputError, match="two lines"):
         open_source(f"folder:{questions(tmp_path, line, line)}")
+
+
+def test_a_selection_takes_as_many_of_each_category(tmp_path: Path) -> None:
+    kinds = ["a"] * 12 + ["b"] * 5 + ["c"] * 3
+    lines = [{"id": f"{at}", "question": "b", "category": kind} for at, kind in enumerate(kinds)]
+    source = open_source(f"folder:{questions(tmp_path, *lines)}")
+    file = tmp_path / "inputs" / "x.json"
+    asked = {"inputs": 12, "warm_up": 2, "seed": 17}
+    made = load_selection(file, source, **asked, per_category=4)
+    taken = Counter(kinds[one.row] for one in made.inputs)
+    assert taken == {"a": 4, "b": 4, "c": 3}
+    assert len(made.warm_up) == 2
+    assert not {one.id for one in made.inputs} & {one.id for one in made.warm_up}
+    assert load_selection(file, source, **asked, per_category=4) == made
+    for other in (0, 5):
+        with pytest.raises(InputError, match="manifest"):
+            load_selection(file, source, **asked, per_category=other)
+
+
+def test_a_set_without_an_end_has_no_share_of_each_category() -> None:
+    with pytest.raises(ConfigError, match="has no end"):
+        select(open_source("demo"), inputs=4, warm_up=0, seed=1, per_category=1)
 
 
 def test_a_selection_is_drawn_once_and_read_again(tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ def test_A54_every_figure_is_the_one_worked_out_by_hand(
     times = metrics.stage_ms(own)
     assert times["forward"] == pytest.approx(1e3 * (6 * PASS + NODES * NODE) / STEPS)
     assert times["other"] == pytest.approx(0.0)
+    busy = metrics.stage_cpu_ms(own)  # the fake processor never waits
+    assert busy == pytest.approx({stage: ms for stage, ms in times.items() if stage != "other"})
     prefill = [run.seconds["prefill"] for run in own]
     assert sorted(set(prefill)) == sorted(len(one) * READ_TOKEN for one in QUESTIONS)
 

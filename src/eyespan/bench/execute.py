@@ -106,6 +106,7 @@ def open_inputs(
             inputs=settings.max_inputs,
             warm_up=settings.warm_up,
             seed=settings.seeds[0],
+            per_category=settings.per_category,
         )
     return sources, selections
 

@@ -87,6 +87,7 @@ class Settings:
         model, dtype, device: as `eyespan.load` takes them.
         datasets: names of sets (see `eyespan.bench.datasets`).
         max_inputs: most inputs of each set.
+        per_category: most of each of its categories; 0 is any number.
         max_new_tokens: longest answer.
         seeds: orders of inputs; each is a stream of its own. The first also draws the inputs.
         schedules: "blocked" (set after set) or "alternating" (one input of each in turn); each is
@@ -116,6 +117,7 @@ class Settings:
     device: str | None = None
     datasets: tuple[str, ...] = ("demo",)
     max_inputs: int = 24
+    per_category: int = 0
     max_new_tokens: int = 200
     seeds: tuple[int, ...] = (17,)
     schedules: tuple[Schedule, ...] = ("blocked",)
@@ -192,8 +194,9 @@ class Settings:
         """
         shown = ("title", "tables", "compare", "resamples")
         values = {key: value for key, value in asdict(self).items() if key not in shown}
-        if not self.compiled_passes:
-            del values["compiled_passes"]  # folders from before there were any go on
+        for later in ("compiled_passes", "per_category"):
+            if not values[later]:
+                del values[later]  # folders from before there were any go on
         return values
 
 
@@ -202,6 +205,7 @@ _MOST_KEYS = 1 << 20
 
 _RANGES = {
     "max_inputs": (1, 1_000_000),
+    "per_category": (0, 1_000_000),
     "max_new_tokens": (1, 1_000_000),
     "repeats": (1, 100),
     "warm_up": (0, 1000),

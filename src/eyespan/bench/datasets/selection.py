@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -18,7 +19,7 @@ from typing import Any
 
 from eyespan.bench.datasets.record import Record, Source, cluster_of, image_hash
 from eyespan.bench.manifest import write_json
-from eyespan.errors import EyespanError, InputError
+from eyespan.errors import ConfigError, EyespanError, InputError
 
 VERSION = 1
 
@@ -64,40 +65,66 @@ class Selection:
     warm_up: tuple[Chosen, ...]
 
 
-def select(source: Source, *, inputs: int, warm_up: int, seed: int) -> Selection:
+def select(
+    source: Source, *, inputs: int, warm_up: int, seed: int, per_category: int = 0
+) -> Selection:
     """Draw inputs; those for warming up come after, or again from the front of a small set.
+
+    Args:
+        source: the set.
+        inputs: most that are measured.
+        warm_up: most of the others.
+        seed: of the order, where the set is shuffled.
+        per_category: most that are measured of each category; 0 is any number.
 
     Raises:
         InputError: the set has no input.
+        ConfigError: `per_category` with a set that has no end, where it may never be filled.
     """
-    drawn = list(_draw(source, inputs + warm_up, seed))
-    if not drawn:
+    if per_category and source.size is None:
+        raise ConfigError(
+            "per_category",
+            found=f"dataset '{source.name}' has no end",
+            needed="a set that can be looked through is needed",
+            todo="Leave it out for this set.",
+        )
+    measured: list[Chosen] = []
+    rest: list[Chosen] = []
+    held: Counter[str] = Counter()
+    for chosen, category in _draw(source, seed):
+        if len(measured) < inputs and not (per_category and held[category] == per_category):
+            measured.append(chosen)
+            held[category] += 1
+        elif len(rest) < warm_up:
+            rest.append(chosen)
+        if len(measured) == inputs and len(rest) == warm_up:
+            break
+    if not measured:
         raise InputError(
             f"dataset '{source.name}'",
             found="no input in it",
             needed="at least one is needed",
             todo="Check the files.",
         )
-    measured, rest = drawn[:inputs], drawn[inputs:]
     usable = [one for one in measured if one.problem is None]
     rest = [one for one in rest if one.problem is None] or usable[:warm_up]
     return Selection(source.name, seed, tuple(measured), tuple(rest))
 
 
-def _draw(source: Source, most: int, seed: int) -> Iterator[Chosen]:
+def _draw(source: Source, seed: int) -> Iterator[tuple[Chosen, str]]:
+    """Inputs and their categories, without end where the set has none."""
     rows: Any = count() if source.size is None else range(source.size)
     if source.shuffled and source.size is not None:
         rows = random.Random(f"{source.name}/{seed}").sample(range(source.size), source.size)
     ids: set[str] = set()
     for row in rows:
-        if len(ids) == most:
-            return
-        chosen = _look(source, row)
-        if chosen is not None:
+        found = _look(source, row)
+        if found is not None:
+            chosen, category = found
             if chosen.id in ids:  # results are filed by id
                 chosen = replace(chosen, id=_apart(chosen.id, row))
             ids.add(chosen.id)
-            yield chosen
+            yield chosen, category
 
 
 def _apart(name: str, row: int) -> str:
@@ -105,12 +132,12 @@ def _apart(name: str, row: int) -> str:
     return f"{name}#{row}"
 
 
-def _look(source: Source, row: int) -> Chosen | None:
+def _look(source: Source, row: int) -> tuple[Chosen, str] | None:
     try:
         record = source.record(row)
-        return None if record is None else _describe(row, record)
+        return None if record is None else (_describe(row, record), record.category)
     except EyespanError as error:
-        return Chosen(row, f"row {row}", problem=str(error))
+        return Chosen(row, f"row {row}", problem=str(error)), ""
 
 
 def _describe(row: int, record: Record) -> Chosen:
@@ -120,17 +147,19 @@ def _describe(row: int, record: Record) -> Chosen:
 
 
 def load_selection(
-    file: Path, source: Source, *, inputs: int, warm_up: int, seed: int
+    file: Path, source: Source, *, inputs: int, warm_up: int, seed: int, per_category: int = 0
 ) -> Selection:
-    """The selection that a file holds, or a new one, which is written there.
+    """The selection that a file holds, or a new one, which is written there; see `select`.
 
     Raises:
         InputError: a damaged file, or one drawn with another size or seed.
+        ConfigError: see `select`.
         OutputError: it cannot be written.
     """
+    sizes = [inputs, warm_up] + ([per_category] if per_category else [])
     if not file.exists():
-        made = select(source, inputs=inputs, warm_up=warm_up, seed=seed)
-        asked = {"version": VERSION, "asked": [inputs, warm_up], "origin": source.origin}
+        made = select(source, inputs=inputs, warm_up=warm_up, seed=seed, per_category=per_category)
+        asked = {"version": VERSION, "asked": sizes, "origin": source.origin}
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, {**asked, **asdict(made)})
         return made
@@ -145,7 +174,7 @@ def load_selection(
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _mismatch(file, f"it cannot be read ({error})") from error
     found = (read.dataset, read.seed, list(asked))
-    if found != (source.name, seed, [inputs, warm_up]):
+    if found != (source.name, seed, sizes):
         raise _mismatch(
             file, f"it holds {asked[0]} inputs of '{read.dataset}' drawn with seed {read.seed}"
         )
