@@ -49,7 +49,7 @@ test-all: check
 	$(PYTEST) -m "not gpu"
 
 # The README's table and RECAP's on the demo's set; start it again after an interruption and it goes
-# on. The runs took 39 minutes on one core, the trained drafters' weights included; replay adds a few.
+# on. The runs took 21 minutes on one core, the trained drafters' weights included; replay adds a few.
 # An answer that differs or fails ends it with 1, after the report.
 #   overview: README, Tables 2, 3, 15, Figure 6      1: Tables 1, 18, Figure 8     8: also Figure 4
 #   replay: Tables 5 to 7, 14, 16, 17, Figures 3, 5, 7
