@@ -19,8 +19,10 @@ MOST = 4.0
 """A round counts for no more than this many times what they take: a page fault is no loss."""
 LONGEST = 128
 """Most plain rounds in a row."""
-LOOK, EVERY = 3, 128
-"""Plain rounds in a row that are made after so many with drafts, to know what they cost."""
+LOOK = 3
+"""Plain rounds in a row that are made now and then, to know what they cost."""
+EARLY, EVERY = 64, 512
+"""When: after so many rounds with drafts, twice, four times as many, and then as often as this."""
 
 
 class Account:
@@ -60,7 +62,11 @@ class Account:
         self._saved.add(tokens)
         loss = self._spent.value / self._plain.value - self._saved.value
         rest = max(0, min(int(loss / SHARE), LONGEST))
-        return max(rest, LOOK) if rest or self._drafted % EVERY == 0 else 0
+        return max(rest, LOOK) if rest or self._looks() else 0
+
+    def _looks(self) -> bool:
+        early = self._drafted >= EARLY and self._drafted.bit_count() == 1
+        return early or self._drafted % EVERY == 0
 
 
 class _Mean:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eyespan.account import EVERY, LONGEST, LOOK, SHARE, TRUST, Account
+from eyespan.account import EARLY, EVERY, LONGEST, LOOK, SHARE, TRUST, Account
 from eyespan.budget import CostCurve
 from eyespan.drafters import make_drafter
 from eyespan.policy import Policy
@@ -45,8 +45,9 @@ class Machine:
 def test_drafts_that_win_are_always_asked_for() -> None:
     rests = Machine().run(5 * EVERY, ms=8.0, tokens=2.0)
     looks = [at + 1 for at, rest in enumerate(rests) if rest]
-    assert looks[:2] == [EVERY, 2 * EVERY]  # to know what a plain round costs
     assert set(rests) == {0, LOOK}
+    assert looks[:5] == [EARLY, 2 * EARLY, 4 * EARLY, EVERY, 2 * EVERY]
+    assert looks[5:7] == [3 * EVERY, 4 * EVERY]
 
 
 @pytest.mark.parametrize("worth", [0.0, 0.5, 0.8, 0.95])
