@@ -86,6 +86,6 @@ def test_a_sliding_layer_has_forgotten_the_first_positions() -> None:
 
 def test_a_model_that_hides_its_attention_is_refused() -> None:
     target = tiny_target("llama")
-    target._last_layer = ()
+    target._packs.last_layer = ()
     with pytest.raises(UnsupportedTarget, match="know their index"):
         target.prefill(target.prepare(PROMPT), LOOK)
