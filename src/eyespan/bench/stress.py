@@ -31,9 +31,12 @@ def stress(occupancies: Sequence[int], *, vocab_size: int, seed: int) -> list[di
         vocab_size: ids there are.
         seed: of rows and keys.
     """
-    sizes = list(dict.fromkeys(min(keys, vocab_size) for keys in occupancies))
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
-        return list(fresh.map(_fill, sizes, [vocab_size] * len(sizes), [seed] * len(sizes)))
+    found = []
+    sizes = dict.fromkeys(min(keys, vocab_size) for keys in occupancies)
+    for keys in sizes:  # an executor each: Python 3.10 has no `max_tasks_per_child`
+        with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+            found.append(fresh.submit(_fill, keys, vocab_size, seed).result())
+    return found
 
 
 def _fill(keys: int, vocab_size: int, seed: int) -> dict[str, float]:
