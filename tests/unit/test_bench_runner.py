@@ -420,7 +420,7 @@ def test_a_stress_run_needs_no_model(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == [1000, 100_000]
     assert all(value > 0 for row in rows for value in row if isinstance(value, float))
     counted, grown = rows[1][1:3]
-    assert 0.8 * counted < grown < 1.5 * counted  # what the memory counts is what it takes
+    assert 0.8 * counted < grown < 2.5 * counted  # growing a table holds the old one for a moment
     assert execute(settings, tmp_path, lambda said: None, board()) == 0
     assert tables_of(tmp_path)["recap_table11"].rows == rows, "not measured twice"
 

@@ -40,8 +40,8 @@ def table9(report: Report) -> Results:
         columns=("Stage", *(f"{label} {of}" for label in report.labels for of in ("wall", "CPU"))),
         rows=tuple(rows),
         caption="Pooled over passes; stages do not overlap. CPU is the processor's time, of all "
-        "threads and waiting for a GPU included; other decoding has none of its own. "
-        + report.caption(),
+        "threads and waiting for a GPU included; other decoding has none of its own, and the last "
+        "rows leave it out there. " + report.caption(),
         source="RECAP Table 9",
     )
     return Results((table,))
