@@ -37,9 +37,9 @@ class FakeClock:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Become the clock of the loop and of the bench."""
-        for module in ("bench.clock", "generation", "answer", "engine"):
+        for module in ("bench.clock", "generation", "answer", "moment"):
             patch.setattr(f"eyespan.{module}.perf_counter", self)
-        patch.setattr("eyespan.engine.process_time", self)
+        patch.setattr("eyespan.moment.process_time", self)
         patch.setattr("gc.collect", lambda: 0)  # nothing real is timed, and it takes a while
         patch.setitem(DRAFTERS, "scripted", "tests.fake_bench:Scripted")
 

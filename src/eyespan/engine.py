@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from time import perf_counter, process_time
 from typing import NamedTuple
 
 from eyespan._core import pack
@@ -58,13 +57,13 @@ class Decoder:
                 is whole for all others; `Running.fault` says whose it is. Anything that the
                 target raises belongs to the whole batch.
         """
-        clock, began, before = Clock(), Moment.now(), sum(len(running.ids) for running in batch)
+        clock, before = Clock(), sum(len(running.ids) for running in batch)
         # 1 propose
         drafts = self._propose(batch)
         clock.lap("propose")
         sent = self._pack(batch, drafts)
         clock.lap("pack")
-        host_ms = began.ms_until(Moment.now(), on_cpu=self._on_cpu)
+        host_ms = clock.began.ms_until(clock.last, on_cpu=self._on_cpu)
         # 2 forward
         states = [running.state for running in batch]
         outs = self.target.forward(states, [each.tree for each in sent], self.drafter.needs)
@@ -75,7 +74,7 @@ class Decoder:
             except Exception as error:
                 running.fault = error
         tokens = sum(len(running.ids) for running in batch) - before
-        ms = began.ms_until(Moment.now(), on_cpu=self._on_cpu)
+        ms = clock.began.ms_until(Moment.now(), on_cpu=self._on_cpu)
         self.policy.settle(len(batch), tokens, host_ms=host_ms, ms=ms)
         for fault in [running.fault for running in batch if running.fault is not None]:
             raise fault
@@ -198,14 +197,14 @@ class Clock:
     def __init__(self) -> None:
         self.ms: dict[str, float] = {}
         self.cpu_ms: dict[str, float] = {}
-        self._last = perf_counter(), process_time()
+        self.began = self.last = Moment.now()
 
     def lap(self, stage: str) -> None:
         """Book the time since the last lap on a stage."""
-        now = perf_counter(), process_time()
-        for spent, end, start in zip((self.ms, self.cpu_ms), now, self._last, strict=True):
+        now = Moment.now()
+        for spent, end, start in zip((self.ms, self.cpu_ms), now, self.last, strict=True):
             spent[stage] = spent.get(stage, 0.0) + 1e3 * (end - start)
-        self._last = now
+        self.last = now
 
     def share(self, rows: int) -> Clock:
         """A clock that goes on from an equal share of what a batch has spent together."""
