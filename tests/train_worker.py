@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import torch.distributed as dist
-
 from eyespan.target import load_target
 from eyespan.train.report import Report
 from eyespan.train.strategies import make_strategy
@@ -17,15 +15,16 @@ from tests.unit.test_train_trainer import artifacts_of, config_of, trainee_of
 def main(name: str, folder: Path, out: Path) -> None:
     """Four of six updates with a strategy."""
     target = load_target("demo")
+    strategy = make_strategy(name, precision="float32", device="cpu")
     train(
         config_of(out, folder),
         trainee_of(target, folder, noise=0.1),
         artifacts_of(folder, target),
-        make_strategy(name, precision="float32", device="cpu"),
+        strategy,
         Report(silent=True),
         stop_after=4,
     )
-    dist.destroy_process_group()
+    strategy.leave()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests import processes
+
 RUN = """
 tables = ["recap_table2"]
 max_inputs = 6
@@ -44,7 +46,7 @@ def finished(folder: Path) -> int:
 def test_killed_twice(tmp_path: Path) -> None:
     run = tmp_path / "run.toml"
     run.write_text(RUN)
-    subprocess.run(command(run, tmp_path / "whole"), check=True, capture_output=True)
+    processes.finished(command(run, tmp_path / "whole"))
     for inputs in (2, 4):
         going = subprocess.Popen(
             command(run, tmp_path / "cut"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -55,5 +57,5 @@ def test_killed_twice(tmp_path: Path) -> None:
         going.send_signal(signal.SIGKILL)
         going.wait()
         assert not (tmp_path / "cut" / "tables.json").exists()
-    subprocess.run(command(run, tmp_path / "cut"), check=True, capture_output=True)
+    processes.finished(command(run, tmp_path / "cut"))
     assert untimed(tmp_path / "cut") == untimed(tmp_path / "whole")

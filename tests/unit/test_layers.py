@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import eyespan
+from tests import processes
 
 PACKAGE = Path(__file__).parents[2] / "src" / "eyespan"
 
@@ -118,8 +118,7 @@ def test_a_drafter_imports_no_other_drafter_and_the_loop_imports_none() -> None:
 def test_importing_the_package_is_cheap() -> None:
     heavy = ("torch", "transformers", "numpy")
     code = f"import sys, eyespan; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert processes.finished([sys.executable, "-c", code]).strip() == "[]"
 
 
 def test_every_public_name_is_there() -> None:

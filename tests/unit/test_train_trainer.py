@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,6 +34,7 @@ from eyespan.train.simulate import AcceptLength, accept_length, accepted_path
 from eyespan.train.strategies import make_strategy
 from eyespan.train.trainer import Outcome, Trainee, train
 from eyespan.types import DraftTree
+from tests import processes
 from tests.toy_head import ToyHead, ToyTrained, load_toy, save_toy, toy_config, toy_head
 
 SILENT = Report(silent=True)
@@ -326,10 +326,8 @@ def test_two_processes_give_the_loss_of_one(
     shared = tmp_path / "shared"
     run(target, folder, shared, noise=0.1, stop_after=2)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    subprocess.run(
+    processes.finished(
         [*command, "-m", "tests.train_worker", name, str(folder), str(shared)],
-        check=True,
-        capture_output=True,
         env={
             **os.environ,
             "OMP_NUM_THREADS": "1",

@@ -67,7 +67,9 @@ def run_training(config: TrainConfig, report: Report | None = None) -> Outcome:
     artifacts = Artifacts(config.data.artifacts, target.weights())
     trainee = build_trainee(config, kind, target, artifacts)
     target.model = None  # its other layers are not needed any more
-    return train(config, trainee, artifacts, strategy, report)
+    outcome = train(config, trainee, artifacts, strategy, report)
+    strategy.leave()
+    return outcome
 
 
 def build_trainee(

@@ -1,7 +1,7 @@
 """Where a head is trained: one process, or several that share the work. Three methods each:
 `prepare` places the head and makes the optimizer, `step` takes one update, `save` and `restore`
 move weights and optimizer state as whole tensors, so that a checkpoint of any number of processes
-resumes on any other.
+resumes on any other. Processes come together in `_join` and part in `leave`.
 """
 
 from __future__ import annotations
@@ -153,6 +153,21 @@ class Single:
                 for key, full in prefixes.items()
             }
 
+    def leave(self) -> None:
+        """Part from the other processes, once all of them have done their work.
+
+        The first hears from each and only then lets it go. A process that left on its own, with
+        messages unread, could reset a connection that another still reads its last sum from.
+        """
+        if not dist.is_initialized():
+            return
+        word = torch.zeros(1)
+        others = range(1, self.world) if self.rank == 0 else [0]
+        for move in (dist.recv, dist.send) if self.rank == 0 else (dist.send, dist.recv):
+            for other in others:
+                move(word, other)
+        dist.destroy_process_group()
+
     def autocast(self) -> torch.autocast:
         """The forward's precision."""
         enabled = self.precision == "bfloat16"
@@ -175,10 +190,7 @@ class Ddp(Single):
     def __init__(self, precision: Precision, device: torch.device) -> None:
         """See `Single`."""
         super().__init__(precision, device)
-        if not dist.is_initialized():
-            # numbers for people are summed on the CPU, gradients where they are
-            dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.rank, self.world = _join(device)
 
     def _wrapped(self, learner: Learner) -> nn.Module:
         return DistributedDataParallel(learner)
@@ -226,8 +238,8 @@ class DeepSpeed(Single):
         import deepspeed
 
         super().__init__(precision, device)
-        deepspeed.init_distributed(dist_backend="nccl" if device.type == "cuda" else "gloo")
-        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.rank, self.world = _join(device)
+        deepspeed.init_distributed("nccl" if device.type == "cuda" else "gloo")  # takes ours
 
     def prepare(self, head: nn.Module, settings: OptimizerSettings) -> None:
         """See `Single`."""
@@ -346,6 +358,14 @@ def summed(values: Tensor, world: int) -> Tensor:
     if world > 1:
         dist.all_reduce(values)
     return values
+
+
+def _join(device: torch.device) -> tuple[int, int]:
+    """Find the other processes; this one's number and how many there are."""
+    if not dist.is_initialized():
+        # numbers for people are summed on the CPU, gradients where they are
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    return dist.get_rank(), dist.get_world_size()
 
 
 def _whole(value: Tensor) -> Tensor:
