@@ -342,8 +342,18 @@ def test_a_selection_takes_as_many_of_each_category(tmp_path: Path) -> None:
     assert not {one.id for one in made.inputs} & {one.id for one in made.warm_up}
     assert load_selection(file, source, **asked, per_category=4) == made
     for other in (0, 5):
-        with pytest.raises(InputError, match="manifest"):
+        with pytest.raises(
+            InputError, match="12 inputs, at most 4 of a category, and 2 for warming"
+        ):
             load_selection(file, source, **asked, per_category=other)
+
+
+def test_inputs_that_cannot_be_read_are_of_no_category(tmp_path: Path) -> None:
+    lost = [{"id": f"x{at}", "question": "b", "images": ["missing.png"]} for at in range(3)]
+    good = [{"id": f"{at}", "question": "b", "category": ""} for at in range(3)]
+    source = open_source(f"folder:{questions(tmp_path, *lost, *good)}")
+    made = select(source, inputs=6, warm_up=0, seed=1, per_category=2)
+    assert Counter(one.problem is None for one in made.inputs) == {False: 3, True: 2}
 
 
 def test_a_set_without_an_end_has_no_share_of_each_category() -> None:

@@ -90,9 +90,10 @@ def select(
         )
     measured: list[Chosen] = []
     rest: list[Chosen] = []
-    held: Counter[str] = Counter()
+    held: Counter[str | None] = Counter()
     for chosen, category in _draw(source, seed):
-        if len(measured) < inputs and not (per_category and held[category] == per_category):
+        full = per_category and category is not None and held[category] == per_category
+        if len(measured) < inputs and not full:
             measured.append(chosen)
             held[category] += 1
         elif len(rest) < warm_up:
@@ -111,8 +112,8 @@ def select(
     return Selection(source.name, seed, tuple(measured), tuple(rest))
 
 
-def _draw(source: Source, seed: int) -> Iterator[tuple[Chosen, str]]:
-    """Inputs and their categories, without end where the set has none."""
+def _draw(source: Source, seed: int) -> Iterator[tuple[Chosen, str | None]]:
+    """Inputs and their categories (None: it cannot be read), without end where the set has none."""
     rows: Any = count() if source.size is None else range(source.size)
     if source.shuffled and source.size is not None:
         rows = random.Random(f"{source.name}/{seed}").sample(range(source.size), source.size)
@@ -132,12 +133,12 @@ def _apart(name: str, row: int) -> str:
     return f"{name}#{row}"
 
 
-def _look(source: Source, row: int) -> tuple[Chosen, str] | None:
+def _look(source: Source, row: int) -> tuple[Chosen, str | None] | None:
     try:
         record = source.record(row)
         return None if record is None else (_describe(row, record), record.category)
     except EyespanError as error:
-        return Chosen(row, f"row {row}", problem=str(error)), ""
+        return Chosen(row, f"row {row}", problem=str(error)), None
 
 
 def _describe(row: int, record: Record) -> Chosen:
@@ -159,9 +160,9 @@ def load_selection(
     sizes = [inputs, warm_up] + ([per_category] if per_category else [])
     if not file.exists():
         made = select(source, inputs=inputs, warm_up=warm_up, seed=seed, per_category=per_category)
-        asked = {"version": VERSION, "asked": sizes, "origin": source.origin}
+        about = {"version": VERSION, "asked": sizes, "origin": source.origin}
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, {**asked, **asdict(made)})
+        write_json(file, {**about, **asdict(made)})
         return made
     try:
         held = json.loads(file.read_text(encoding="utf-8"))
@@ -170,15 +171,19 @@ def load_selection(
         read = Selection(
             held["dataset"], held["seed"], _chosen(held["inputs"]), _chosen(held["warm_up"])
         )
-        asked = held["asked"]
+        asked = [int(size) for size in held["asked"]]
+        drawn = _words(*asked)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _mismatch(file, f"it cannot be read ({error})") from error
-    found = (read.dataset, read.seed, list(asked))
-    if found != (source.name, seed, sizes):
-        raise _mismatch(
-            file, f"it holds {asked[0]} inputs of '{read.dataset}' drawn with seed {read.seed}"
-        )
+    if (read.dataset, read.seed, asked) != (source.name, seed, sizes):
+        raise _mismatch(file, f"it holds {drawn} of '{read.dataset}' drawn with seed {read.seed}")
     return read
+
+
+def _words(inputs: int, warm_up: int, per_category: int = 0) -> str:
+    """The sizes that a selection was drawn with, for people."""
+    most = f", at most {per_category} of a category" if per_category else ""
+    return f"{inputs} inputs{most}, and {warm_up} for warming up"
 
 
 def repeated(selections: Iterable[Selection]) -> int:
