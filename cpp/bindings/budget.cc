@@ -68,20 +68,21 @@ void bind_budget(nb::module_& m) {
            "those are not counted.");
 
   m.def("best_cuts",
-        [](const std::vector<Doubles>& chances, const Doubles& costs, double host_ms,
+        [](const std::vector<Doubles>& chances, const Doubles& costs, double price,
            std::size_t cap, double worth, double margin) {
           std::vector<std::span<const double>> rows;
           for (const Doubles& row : chances) rows.push_back(span(row));
           std::vector<OutVector<std::int32_t>> out;
-          for (auto& nodes : best_cuts(rows, span(costs), CutRules{host_ms, cap, worth, margin})) {
+          for (auto& nodes : best_cuts(rows, span(costs), CutRules{price, cap, worth, margin})) {
             out.push_back(numpy(std::move(nodes)));
           }
           return out;
         },
-        "chances"_a, "costs"_a, nb::kw_only(), "host_ms"_a, "cap"_a, "worth"_a, "margin"_a,
-        "Which nodes of each row of a pass to send, likeliest first: the width with the most tokens\n"
-        "per millisecond of all rows together, or none. `costs[n]` is the milliseconds of a pass\n"
-        "whose rows have n nodes each besides the root.");
+        "chances"_a, "costs"_a, nb::kw_only(), "price"_a, "cap"_a, "worth"_a, "margin"_a,
+        "Which nodes of each row of a pass to send, likeliest first: the width that brings the most\n"
+        "tokens beyond what its time is worth, all rows together, or none. `costs[n]` is the\n"
+        "milliseconds of a pass whose rows have n nodes each besides the root, `price` the tokens\n"
+        "that a millisecond is worth.");
 }
 
 }  // namespace eyespan::bindings

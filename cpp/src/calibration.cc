@@ -143,16 +143,15 @@ std::vector<std::vector<std::int32_t>> best_cuts(const std::vector<std::span<con
   }
   require(costs.size() > widest, "a cut needs the cost of every width");
   const auto rows = static_cast<double>(chances.size());
-  const double plain = rows / costs[0];
-  double tokens = rows, best = rules.margin * plain;
+  double tokens = 0.0, best = rules.margin * rows;
   std::size_t width = 0;
   for (std::size_t nodes = 1; nodes <= widest; ++nodes) {
     for (std::size_t row = 0; row < orders.size(); ++row) {
       if (nodes <= orders[row].size()) tokens += chances[row][orders[row][nodes - 1]] + rules.worth;
     }
-    const double rate = tokens / (costs[nodes] + rows * rules.host_ms);
-    if (rate > best) {
-      best = rate;
+    const double net = tokens - rules.price * (costs[nodes] - costs[0]);
+    if (net > best) {
+      best = net;
       width = nodes;
     }
   }

@@ -60,16 +60,16 @@ class Calibration {
 
 /// What a cut may spend, and what its nodes are worth.
 struct CutRules {
-  double host_ms;  ///< drafting, packing and refreshing one row, on top of a plain step
+  double price;    ///< tokens that a millisecond is worth: what the engine gets done in one
   std::size_t cap; ///< most nodes of a row
   double worth;    ///< tokens that a sent node brings later, accepted or not
-  double margin;   ///< how much more than a plain step a draft must promise
+  double margin;   ///< tokens of each row by which a draft must be better than a plain step
 };
 
-/// Which nodes of each row of one pass to send, likeliest first: those up to the width with the
-/// most tokens per millisecond, all rows together, or none. `costs[n]` is the milliseconds of a
-/// pass in which every row has n nodes besides its root. Throws std::invalid_argument when a width
-/// that could be sent has no cost.
+/// Which nodes of each row of one pass to send, likeliest first: those up to the width that brings
+/// the most tokens beyond what its time is worth, all rows together, or none. `costs[n]` is the
+/// milliseconds of a pass in which every row has n nodes besides its root. Throws
+/// std::invalid_argument when a width that could be sent has no cost.
 std::vector<std::vector<std::int32_t>> best_cuts(const std::vector<std::span<const double>>& chances,
                                                  std::span<const double> costs,
                                                  const CutRules& rules);

@@ -39,12 +39,24 @@ void what_is_no_tree_is_refused() {
 
 void the_widest_row_sets_the_width() {
   const std::vector<double> first{0.9, 0.2, 0.8}, second{0.0}, costs{10.0, 11.0, 12.0, 30.0};
-  const CutRules rules{0.0, 127, 0.0, 1.03};
+  const CutRules rules{0.2, 127, 0.0, 0.03};  // two rows, ten milliseconds: plain decoding's price
   const auto cuts = best_cuts({first, second}, costs, rules);
   CHECK((cuts[0] == Ints{0, 2}));
   CHECK(cuts[1].empty());
   CHECK_REFUSED(best_cuts({first}, std::vector<double>{10.0, 11.0}, rules));
   CHECK(best_cuts({}, costs, rules).empty());
+}
+
+void time_that_is_worth_more_is_spent_on_surer_nodes() {
+  const std::vector<double> chances{0.9, 0.3, 0.3}, costs{10.0, 11.0, 12.0, 13.0};
+  const auto sent = [&](double price, double worth, double margin) {
+    return best_cuts({chances}, costs, CutRules{price, 127, worth, margin})[0].size();
+  };
+  CHECK(sent(0.1, 0.0, 0.0) == 3);
+  CHECK(sent(0.4, 0.0, 0.0) == 1);
+  CHECK(sent(1.0, 0.0, 0.0) == 0);
+  CHECK(sent(0.4, 0.15, 0.0) == 3);
+  CHECK(sent(0.4, 0.0, 0.6) == 0);
 }
 
 }  // namespace
@@ -53,4 +65,5 @@ int main() {
   a_cell_fades_once_a_round();
   what_is_no_tree_is_refused();
   the_widest_row_sets_the_width();
+  time_that_is_worth_more_is_spent_on_surer_nodes();
 }

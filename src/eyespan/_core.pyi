@@ -451,12 +451,13 @@ def best_cuts(
     chances: Sequence[NDArray[numpy.float64]],
     costs: NDArray[numpy.float64],
     *,
-    host_ms: float,
+    price: float,
     cap: int,
     worth: float,
     margin: float,
 ) -> list[NDArray[numpy.int32]]:
-    """Which nodes of each row of a pass to send, likeliest first: the width with the most tokens
-    per millisecond of all rows together, or none. `costs[n]` is the milliseconds of a pass
-    whose rows have n nodes each besides the root.
+    """Which nodes of each row of a pass to send, likeliest first: the width that brings the most
+    tokens beyond what its time is worth, all rows together, or none. `costs[n]` is the
+    milliseconds of a pass whose rows have n nodes each besides the root, `price` the tokens
+    that a millisecond is worth.
     """

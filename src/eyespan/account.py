@@ -5,6 +5,8 @@ plain steps that it saved, and those cost what plain steps cost one after anothe
 head's passes a step finds cold caches (compiled passes of the demo model: 4.4 ms, not 3.5). While
 rounds with drafts lose, plain ones stand between them, as many as keep the loss below a fiftieth of
 the time; as soon as they win again none do.
+
+What all rounds of late got done is the price of a millisecond in the next one (`budget.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ EARLY, EVERY = 64, 512
 
 
 class Account:
-    """Losses of one engine's rounds with drafts.
+    """Gains and losses of one engine's rounds.
 
     Args:
         plain_ms: what a plain round takes, as far as is known.
@@ -35,14 +37,21 @@ class Account:
     def __init__(self, plain_ms: float) -> None:
         self._plain = _Mean(plain_ms, 1.0)
         self._spent, self._saved = _Mean(plain_ms, TRUST), _Mean(1.0, TRUST)
+        self._ms, self._tokens = _Mean(plain_ms, TRUST), _Mean(1.0, TRUST)
         self._drafted = 0
         self._plain_before = False
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster than plain ones all rounds of late were, at least 1."""
+        return max(1.0, self._tokens.value * self._plain.value / self._ms.value)
 
     def plain(self, ms: float) -> None:
         """Note a round without drafts; the first behind one with drafts is no measure."""
         if self._plain_before:
             self._plain.add(ms)
         self._plain_before = True
+        self._round(ms, 1.0)
         self._spent.fade()
         self._saved.fade()
 
@@ -58,11 +67,16 @@ class Account:
         """
         self._plain_before = False
         self._drafted += 1
+        self._round(ms, tokens)
         self._spent.add(ms)
         self._saved.add(tokens)
         loss = self._spent.value / self._plain.value - self._saved.value
         rest = max(0, min(int(loss / SHARE), LONGEST))
         return max(rest, LOOK) if rest or self._looks() else 0
+
+    def _round(self, ms: float, tokens: float) -> None:
+        self._ms.add(ms)
+        self._tokens.add(tokens)
 
     def _looks(self) -> bool:
         early = self._drafted >= EARLY and self._drafted.bit_count() == 1

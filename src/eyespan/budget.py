@@ -1,10 +1,15 @@
 """How many nodes a tree may have so that checking it never costs more than it brings.
 
 A verify pass with n nodes costs T(n); a tree whose nodes are accepted with probabilities p_1 >= p_2
->= ... commits 1 + p_1 + ... + p_n tokens on average. The best n maximises tokens per second; when
-no n beats the plain step, the step is plain. Costs are measured once per model and machine
-(`cost.py`), probabilities are learned while text is written (`Calibration`). Both papers use one
-fixed size, which wins on a large GPU and loses on a CPU; this rule is ours.
+>= ... commits 1 + p_1 + ... + p_n tokens on average. What is wanted is the most tokens in all the
+time of all rounds, and that is not the best ratio in every round: a millisecond that a poor round
+does not spend is worth the tokens that a usual round makes of it. So with `price`, the tokens that
+the engine gets done in a millisecond of late and never less than plain decoding does, the best n
+maximises p_1 + ... + p_n - price (T(n) - T(0)), as in Dinkelbach's method for ratios (Management
+Science 13, 1967); when no n brings anything, the step is plain. Costs are measured once per model
+and machine (`cost.py`), probabilities are learned while text is written (`Calibration`), the price
+is the account's (`account.py`). Both papers use one fixed size, which wins on a large GPU and loses
+on a CPU; this rule is ours.
 """
 
 from __future__ import annotations
@@ -28,8 +33,8 @@ REFRESH_WORTH = 0.02
 """Tokens that a node brings later by what its row teaches a drafter that recycles rows. Without it,
 small trees starve the memory they are grown from: on the demo model, 12 pictures, tokens by cost
 rose from 1.28 to 1.32 times plain decoding's (0.04: 1.29)."""
-MARGIN = 1.03
-"""A draft must promise this much more than a plain step: costs are measured on noisy machines."""
+MARGIN = 0.03
+"""Tokens by which a draft must be better than a plain step: machines are noisy when measured."""
 
 
 def check_budget(budget: object) -> Budget:
@@ -153,6 +158,7 @@ class Pace(NamedTuple):
         beliefs: turns scores into chances.
         cap: most nodes that may be sent.
         one_pass: whether the rows of a batch share a forward.
+        speedup: of late, see `price`.
         rival: what another drafter has guessed for the same place, to be sent along in any case.
     """
 
@@ -160,12 +166,17 @@ class Pace(NamedTuple):
     beliefs: Calibration
     cap: int
     one_pass: bool
+    speedup: float = 1.0
     rival: Guess | None = None
 
     def costs(self, rows: int, most: int) -> npt.NDArray[np.float64]:
         """[most + 1] milliseconds of checking 0, 1, ... nodes in each of some rows."""
         widths = self.curve.widths(rows) if self.one_pass else rows * self.curve.widths(1)
         return widths[: most + 1]
+
+    def price(self, rows: int) -> float:
+        """Tokens that a millisecond of some rows' rounds is worth."""
+        return price(self.costs(rows, 0), rows, self.speedup)
 
 
 class Guess(NamedTuple):
@@ -217,27 +228,39 @@ def best_chain(draft: DraftTree) -> DraftTree:
     return keep_nodes(draft, np.array(path, np.intp))
 
 
+def price(costs: npt.NDArray[np.float64], rows: int, speedup: float) -> float:
+    """Tokens that a millisecond is worth.
+
+    Args:
+        costs: [n] milliseconds of a round of all rows; the first is a plain one's.
+        rows: of the batch; each gets a token in a plain round.
+        speedup: how many times faster than plain decoding the rounds of late were, at least 1.
+    """
+    return speedup * rows / float(costs[0])
+
+
 def best_cuts(
     chances: Sequence[npt.NDArray[np.float64]],
     curve: CostCurve,
     *,
-    host_ms: float,
+    speedup: float = 1.0,
     cap: int,
     worth: float = 0.0,
 ) -> list[Ints]:
     """Which nodes to send of each row of one pass, likeliest first: up to the width that brings
-    the most tokens per millisecond, or none.
+    the most tokens beyond what its time is worth, or none.
 
     A pass is as wide as its widest row, so B rows with n nodes each cost T(B (1 + n)) whether or
     not every row fills its n places. The best width is that of all rows together; every row sends
-    its best nodes up to it, since its places are paid for.
+    its best nodes up to it, since its places are paid for. What drafting took is spent by now and
+    weighs in the price alone.
 
     Args:
         chances: [n] acceptance probabilities of each of the B rows, no node above its parent; a row
             without a guess has n = 0.
         curve: cost of a forward over packed nodes of one sequence. What B rows read of their own
             caches on top of it is the same with and without drafts and left out on both sides.
-        host_ms: what drafting, packing and refreshing cost a row.
+        speedup: of late, see `price`.
         cap: most nodes that a row may send.
         worth: tokens that a sent node brings later, accepted or not.
     """
@@ -245,7 +268,7 @@ def best_cuts(
     return _core.best_cuts(
         chances,
         costs,
-        host_ms=host_ms,
+        price=price(costs, len(chances), speedup),
         cap=min(cap, len(costs) - 1),
         worth=worth,
         margin=MARGIN,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from eyespan._core import Calibration
-from eyespan.budget import MARGIN, Budget, CostCurve
+from eyespan.budget import MARGIN, Budget, CostCurve, price
 from eyespan.drafters.base import Ask, Drafter
 from eyespan.policy import Policy, Weighed
 from eyespan.rejection import as_drawing, check_drawn
@@ -48,7 +48,7 @@ class Drawn(Policy):
     ) -> None:
         super().__init__(budget, drafter, curve, one_pass=one_pass, chains=chains)
         self._draws, self._vocab_size = as_drawing(drafter), vocab_size
-        self._rounds = 0
+        self._rounds, self._host_ms = 0, 0.1
         self._offered = np.full(MAX_PACK, Calibration.PRIOR_WEIGHT)
         self._accepted = Calibration.PRIOR_WEIGHT * 0.5 ** (1.0 + np.arange(MAX_PACK) / 4)
 
@@ -69,12 +69,12 @@ class Drawn(Policy):
         self._rounds += 1
         if self._rounds % PROBE_EVERY == 0:
             return most
-        tokens = 1.0 + np.cumsum(self._accepted[:most] / self._offered[:most])
-        costs = self._curve.widths(1)[: most + 1].copy()
-        costs[1:] += self._host_ms
-        rate = tokens / costs[1:]
-        best = int(np.argmax(rate))
-        return best + 1 if rate[best] > MARGIN / costs[0] else 0
+        tokens = np.cumsum(self._accepted[:most] / self._offered[:most])
+        costs = self._curve.widths(1)[: most + 1]
+        spent = costs[1:] - costs[0] + self._host_ms
+        net = tokens - price(costs, 1, self._account.speedup) * spent
+        best = int(np.argmax(net))
+        return best + 1 if net[best] > MARGIN else 0
 
     def propose(self, asks: Mapping[int, Ask], batch: Sequence[Running]) -> list[DraftTree]:
         """See `Policy.propose`."""
@@ -98,6 +98,13 @@ class Drawn(Policy):
     def sent(self, draft: DraftTree, nodes: Nodes, most: int | None) -> DraftTree:
         """The whole draft or nothing of it, whatever was drawn."""
         return draft if most is None or len(nodes) <= most else DraftTree.empty()
+
+    def settle(self, rows: int, tokens: int, *, host_ms: float, ms: float) -> None:
+        """See `Policy.settle`."""
+        if self.auto and self._asks:
+            # One slow round (a page fault, a busy machine) must not switch drafting off.
+            self._host_ms += 0.05 * (min(host_ms / rows, 4 * self._host_ms) - self._host_ms)
+        super().settle(rows, tokens, host_ms=host_ms, ms=ms)
 
     def learn(self, running: Running, sent: DraftTree, taken: Ints) -> None:
         """Count how far down the order of draws guesses were committed."""

@@ -77,8 +77,6 @@ class Policy:
         self._one_pass, self._chains = one_pass, chains
         self._drafter = drafter
         self._calibration = Calibration(sources=4)
-        self.pace = Pace(self._curve, self._calibration, self.cap, one_pass) if self.auto else None
-        self._host_ms = 0.1
         self._worth = REFRESH_WORTH if drafter.needs.rows else 0.0
 
     def asks(self, batch: Sequence[Running]) -> dict[int, Ask]:
@@ -87,11 +85,19 @@ class Policy:
         if not self._asks:
             self._resting = max(0, self._resting - 1)
             return {}
+        pace = self.pace()
         return {
-            at: Ask(running.session, running.ids, self.ask, self.pace)
+            at: Ask(running.session, running.ids, self.ask, pace)
             for at, running in enumerate(batch)
             if running.session is not None
         }
+
+    def pace(self) -> Pace | None:
+        """What drafters have to know to stop in time; None where trees are grown whole."""
+        if not self.auto:
+            return None
+        speedup = self._account.speedup
+        return Pace(self._curve, self._calibration, self.cap, self._one_pass, speedup)
 
     def propose(self, asks: Mapping[int, Ask], batch: Sequence[Running]) -> list[DraftTree]:
         """Guesses for these rows of a batch."""
@@ -122,7 +128,11 @@ class Policy:
         cuts: list[Nodes] = []
         for rows in passes:
             cuts += best_cuts(
-                rows, self._curve, host_ms=self._host_ms, cap=self.cap, worth=self._worth
+                rows,
+                self._curve,
+                speedup=self._account.speedup,
+                cap=self.cap,
+                worth=self._worth,
             )
         return cuts
 
@@ -144,7 +154,8 @@ class Policy:
         Args:
             rows: requests of the batch.
             tokens: committed by all of them.
-            host_ms: milliseconds of drafting and packing.
+            host_ms: milliseconds of drafting and packing, for rules that size what is not drafted
+                yet (`drawn.py`).
             ms: of the whole round.
         """
         if not self.auto:
@@ -152,8 +163,6 @@ class Policy:
         if not self._asks:
             self._account.plain(ms / rows)
             return
-        # One slow round (a page fault, a busy machine) must not switch drafting off.
-        self._host_ms += 0.05 * (min(host_ms / rows, 4 * self._host_ms) - self._host_ms)
         self._resting = self._account.drafted(ms / rows, tokens / rows)
 
     def learn(self, running: Running, sent: DraftTree, taken: Ints) -> None:

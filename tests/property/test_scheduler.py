@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyespan.batching import Scheduler, Ticket
-from eyespan.budget import MARGIN, CostCurve, best_cuts
+from eyespan.budget import MARGIN, CostCurve, best_cuts, price
 from eyespan.drafters import DRAFTERS
 from eyespan.engine import Decoder
 from eyespan.generation import Engine
@@ -175,18 +175,19 @@ chances = st.lists(st.floats(0.01, 1.0), max_size=12)
 @given(
     rows=st.lists(chances, min_size=1, max_size=5),
     dear=st.floats(1.0, 40.0),
-    host_ms=st.floats(0.0, 3.0),
+    speedup=st.floats(1.0, 3.0),
     cap=st.integers(1, 12),
     worth=st.sampled_from([0.0, 0.02]),
 )
 def test_rows_of_one_pass_are_sized_together(
-    rows: list[list[float]], dear: float, host_ms: float, cap: int, worth: float
+    rows: list[list[float]], dear: float, speedup: float, cap: int, worth: float
 ) -> None:
     curve = CostCurve(sizes=(1, 4, 64), ms=(10.0, 10.0 + dear / 10, 10.0 + dear))
     given_ = [np.array(row) for row in rows]
-    cuts = best_cuts(given_, curve, host_ms=host_ms, cap=cap, worth=worth)
-    costs = curve.widths(len(rows)).tolist()
-    width = best_width(rows, costs, host_ms=host_ms, cap=cap, worth=worth, margin=MARGIN)
+    cuts = best_cuts(given_, curve, speedup=speedup, cap=cap, worth=worth)
+    costs = curve.widths(len(rows))
+    paid = price(costs, len(rows), speedup)
+    width = best_width(rows, costs.tolist(), price=paid, cap=cap, worth=worth, margin=MARGIN)
     assert [cut.size for cut in cuts] == [min(len(row), width) for row in rows]
     for row, cut in zip(given_, cuts, strict=True):
         assert sorted(row[cut])[::-1] == sorted(row)[::-1][: cut.size]
@@ -196,6 +197,5 @@ def test_a_full_batch_drafts_less() -> None:
     """Where passes are free up to 16 nodes, eight rows leave each of them one guess."""
     curve = CostCurve(sizes=(1, 16, 17, 64), ms=(10.0, 10.0, 20.0, 200.0))
     row = np.array([0.9, 0.8, 0.7, 0.6])
-    sizes = {"host_ms": 0.0, "cap": 127}
-    assert [cut.size for cut in best_cuts([row], curve, **sizes)] == [4]  # type: ignore[arg-type]
-    assert [cut.size for cut in best_cuts([row] * 8, curve, **sizes)] == [1] * 8  # type: ignore[arg-type]
+    assert [cut.size for cut in best_cuts([row], curve, cap=127)] == [4]
+    assert [cut.size for cut in best_cuts([row] * 8, curve, cap=127)] == [1] * 8

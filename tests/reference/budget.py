@@ -81,16 +81,16 @@ def best_width(
     rows: Sequence[Sequence[float]],
     costs: Sequence[float],
     *,
-    host_ms: float,
+    price: float,
     cap: int,
     worth: float,
     margin: float,
 ) -> int:
-    """Nodes each row of a pass may send: every width tried, tokens by milliseconds."""
-    best, width = margin * len(rows) / costs[0], 0
+    """Nodes each row of a pass may send: every width tried, tokens beyond what time is worth."""
+    best, width = margin * len(rows), 0
     for n in range(1, min(cap, max(map(len, rows))) + 1):
-        tokens = sum(1 + sum(p + worth for p in sorted(row)[::-1][:n]) for row in rows)
-        rate = tokens / (costs[n] + len(rows) * host_ms)
-        if rate > best + 1e-12:
-            best, width = rate, n
+        tokens = sum(p + worth for row in rows for p in sorted(row)[::-1][:n])
+        net = tokens - price * (costs[n] - costs[0])
+        if net > best + 1e-12:
+            best, width = net, n
     return width

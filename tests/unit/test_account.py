@@ -90,6 +90,18 @@ def test_a_long_rest_ends() -> None:
     assert max(Machine().run(5_000, ms=100 * PLAIN, tokens=1.0)) == LONGEST
 
 
+def test_the_speedup_is_that_of_all_rounds_of_late() -> None:
+    machine = Machine()
+    assert machine.account.speedup == 1.0
+    machine.run(800, ms=2 * PLAIN, tokens=3.0)
+    assert machine.account.speedup == pytest.approx(1.5, rel=0.05)
+    for _ in range(800):
+        machine.account.plain(PLAIN)
+    assert machine.account.speedup == pytest.approx(1.0, rel=0.05)
+    machine.run(800, ms=3 * PLAIN, tokens=1.0)
+    assert machine.account.speedup == 1.0, "no time is worth less than plain decoding makes of it"
+
+
 def test_the_rule_asks_nobody_while_it_rests() -> None:
     curve = CostCurve(sizes=(1, 64), ms=(PLAIN, 3 * PLAIN))
     drafter = make_drafter("recap", vocab_size=64)

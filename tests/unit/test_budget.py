@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eyespan import _core
 from eyespan.budget import (
     Calibration,
     CostCurve,
@@ -28,9 +32,14 @@ def draft(parents: list[int], scores: list[float] | None = None) -> DraftTree:
 
 
 def best_cut(
-    chances: np.ndarray, curve: CostCurve, *, host_ms: float, cap: int, worth: float = 0.0
+    chances: np.ndarray,
+    curve: CostCurve,
+    *,
+    speedup: float = 1.0,
+    cap: int = 127,
+    worth: float = 0.0,
 ) -> np.ndarray:
-    (nodes,) = best_cuts([chances], curve, host_ms=host_ms, cap=cap, worth=worth)
+    (nodes,) = best_cuts([chances], curve, speedup=speedup, cap=cap, worth=worth)
     return nodes
 
 
@@ -39,7 +48,7 @@ LINEAR = CostCurve(sizes=(1, 64), ms=(10.0, 640.0))
 
 
 def test_free_nodes_are_all_sent() -> None:
-    assert best_cut(np.array([0.9, 0.5, 0.1]), FREE, host_ms=0.1, cap=127).tolist() == [0, 1, 2]
+    assert best_cut(np.array([0.9, 0.5, 0.1]), FREE).tolist() == [0, 1, 2]
 
 
 def test_scores_that_are_no_numbers_are_refused_before_they_are_counted() -> None:
@@ -51,30 +60,58 @@ def test_scores_that_are_no_numbers_are_refused_before_they_are_counted() -> Non
 
 
 def test_where_a_node_costs_a_step_nothing_is_sent() -> None:
-    assert best_cut(np.array([0.9, 0.5]), LINEAR, host_ms=0.0, cap=127).size == 0
+    assert best_cut(np.array([0.9, 0.5]), LINEAR).size == 0
 
 
 def test_the_cut_is_where_the_next_node_costs_more_than_it_brings() -> None:
     curve = CostCurve(sizes=(1, 2, 64), ms=(10.0, 12.0, 136.0))  # 2 ms a node
-    sent = best_cut(np.array([0.9, 0.5, 0.05]), curve, host_ms=0.0, cap=127)
+    sent = best_cut(np.array([0.9, 0.5, 0.05]), curve)
     assert sent.tolist() == [0, 1]
 
 
-def test_a_dear_draft_switches_itself_off() -> None:
-    assert best_cut(np.array([0.5]), FREE, host_ms=50.0, cap=127).size == 0
+def test_in_good_times_a_doubtful_node_is_not_worth_its_milliseconds() -> None:
+    curve = CostCurve(sizes=(1, 2, 64), ms=(10.0, 12.0, 136.0))  # 2 ms a node, 0.2 plain tokens
+    chances = np.array([0.9, 0.5, 0.3])
+    assert [best_cut(chances, curve, speedup=s).size for s in (1.0, 2.0, 3.0, 5.0)] == [3, 2, 1, 0]
+
+
+@given(st.data())
+def test_the_price_that_rounds_bring_about_is_that_of_the_best_cuts(data: st.DataObject) -> None:
+    """Rounds sized one by one, again and again at the price that they came to: no other sizes get
+    more done in the time of all of them.
+    """
+    costs = np.array([10.0, 11.5, 12.0, 16.0])
+    chance = st.floats(0.0, 1.0)
+    rounds = data.draw(st.lists(st.lists(chance, min_size=3, max_size=3), min_size=1, max_size=4))
+    gains = [1.0 + np.cumsum([0.0, *sorted(row)[::-1]]) for row in rounds]
+
+    def rate(widths: Sequence[int]) -> float:
+        tokens = sum(gain[width] for gain, width in zip(gains, widths, strict=True))
+        return float(tokens / sum(costs[width] for width in widths))
+
+    price = rate([0] * len(rounds))
+    for _ in range(20):
+        widths = [
+            _core.best_cuts(
+                [np.array(row)], costs, price=price, cap=3, worth=0.0, margin=0.0
+            )[0].size
+            for row in rounds
+        ]  # fmt: skip
+        price = rate(widths)
+    assert price == pytest.approx(max(map(rate, product(range(4), repeat=len(rounds)))))
 
 
 def test_a_node_that_teaches_may_cost_a_little_more() -> None:
     curve = CostCurve(sizes=(1, 2, 64), ms=(10.0, 11.0, 42.0))  # half a millisecond a node
     chances = np.array([0.9, 0.04, 0.04])
-    assert best_cut(chances, curve, host_ms=0.0, cap=127).size == 1
-    assert best_cut(chances, curve, host_ms=0.0, cap=127, worth=0.06).size == 3
+    assert best_cut(chances, curve).size == 1
+    assert best_cut(chances, curve, worth=0.06).size == 3
     beyond_the_room = np.array([0.9, 0.0, 0.0])
-    assert best_cut(beyond_the_room, FREE, host_ms=0.0, cap=127, worth=0.06).size == 1
+    assert best_cut(beyond_the_room, FREE, worth=0.06).size == 1
 
 
 def test_a_number_caps_it() -> None:
-    assert best_cut(np.full(20, 0.9), FREE, host_ms=0.0, cap=4).size == 4
+    assert best_cut(np.full(20, 0.9), FREE, cap=4).size == 4
 
 
 @given(st.data())
@@ -84,7 +121,7 @@ def test_a_cut_is_a_tree_again(data: st.DataObject) -> None:
     scores = data.draw(st.lists(st.floats(0, 1, width=32), min_size=n, max_size=n))
     tree = draft(parents, scores)
     chances = Calibration(1).guess(tree, 0).chances
-    nodes = best_cut(chances, FREE, host_ms=0.0, cap=data.draw(st.integers(1, n)))
+    nodes = best_cut(chances, FREE, cap=data.draw(st.integers(1, n)))
     kept = keep_nodes(tree, nodes)
     for node, parent in enumerate(kept.parents):
         assert parent < node
@@ -137,7 +174,7 @@ def test_compiled_passes_cost_what_the_next_width_does_and_are_filled() -> None:
     costs = curve.of(np.array([1, 2, 3, 4, 5, 8, 9, 16, 17, 20]))
     assert costs.tolist() == [10.0, 12.0, 12.0, 12.0, 14.0, 14.0, 22.0, 22.0, 23.0, 26.0]
     chances = np.full(15, 0.3) ** np.linspace(1, 4, 15)
-    sizes = {1 + best_cut(chances, curve, host_ms=h, cap=127).size for h in (0.1, 1.0, 5.0)}
+    sizes = {1 + best_cut(chances, curve, speedup=s).size for s in (1.0, 1.3, 2.0, 3.0)}
     assert sizes <= {1, 4, 8, 16}
     assert sizes != {1}
 

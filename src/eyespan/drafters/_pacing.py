@@ -2,10 +2,10 @@
 where the tree that it would bring is better than the one that is there (with `budget="auto"`; the
 papers always grow all levels).
 
-Better is what the budget rule means by it (`budget.py`): more tokens per millisecond at the best
-size, drafting included. What the next levels would bring is the chances of the nodes to be
-expanded, shared out among their children as in earlier rounds: by depth, and by how sure the parent
-was, since sure guesses come in runs.
+Better is what the budget rule means by it (`budget.py`): more tokens, at the best size, beyond what
+the time is worth, that of drafting included. What the next levels would bring is the chances of the
+nodes to be expanded, shared out among their children as in earlier rounds: by depth, and by how
+sure the parent was, since sure guesses come in runs.
 
 Beside another drafter's tree (`hybrid.py`) a node counts for what that tree lacks: with its chance
 times that of the other tree to be wrong at that depth, as if the two erred independently. Then
@@ -132,7 +132,7 @@ class Growing:
         rows, most = len(paces), min(nodes, paces[0].cap)
         self._pacing, self._paces, self._probe = pacing, paces, probe
         self._width, self._depth, self._rows = width, depth, rows
-        self._costs = paces[0].costs(rows, most)
+        self._costs, self._price = paces[0].costs(rows, most), paces[0].price(rows)
         self._lacks = np.ones((rows, depth + 1))
         self._best = np.zeros((rows, most))
         for row, pace in enumerate(paces):
@@ -182,22 +182,22 @@ class Growing:
         begin, level = (self._pacing.ms(what, self._rows) for what in ("begin", "level"))
         if level is None or begin is None:
             return True
-        spent = begin + (self._levels - 1) * level if self._levels else 0.0
-        here, best, parents = self._rate(self._best, spent), self._best, self._expanded
+        here, best, parents = self._net(self._best), self._best, self._expanded
+        spent = 0.0
         for depth in range(self._levels + 1, self._depth + 1):
             children = self._pacing.expected(depth, parents, self._width)
             best = self._with(best, children * self._lacks[:, depth, None])
             spent += level if depth > 1 else begin
-            if self._rate(best, spent) > here:
+            if self._net(best) - self._price * spent > here:
                 return True
             children[:, ::-1].sort(axis=1)
             parents = children[:, : self._width]
         return False
 
-    def _rate(self, best: Chances, spent: float) -> float:
-        """Tokens per millisecond of the batch's round, at the best number of nodes."""
-        tokens = self._rows + np.concatenate([[0.0], best.sum(axis=0).cumsum()])
-        return float((tokens / (self._costs + spent)).max())
+    def _net(self, best: Chances) -> float:
+        """Guessed tokens of the batch beyond what checking them is worth, at the best number."""
+        tokens = np.concatenate([[0.0], best.sum(axis=0).cumsum()])
+        return float((tokens - self._price * self._costs).max())
 
     @staticmethod
     def _with(best: Chances, more: Chances) -> Chances:
