@@ -325,7 +325,9 @@ def test_two_processes_give_the_loss_of_one(
     alone = run(target, folder, tmp_path / "alone", noise=0.1)
     shared = tmp_path / "shared"
     run(target, folder, shared, noise=0.1, stop_after=2)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    # By address: a machine need not be able to look up its own name.
+    here = ["--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
+    command = [sys.executable, "-m", "torch.distributed.run", *here]
     processes.finished(
         [*command, "-m", "tests.train_worker", name, str(folder), str(shared)],
         env={
@@ -333,6 +335,7 @@ def test_two_processes_give_the_loss_of_one(
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
             "DS_ACCELERATOR": "cpu",
+            **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}),
         },
         cwd=Path(__file__).parents[2],
     )
