@@ -11,6 +11,8 @@ What all rounds of late got done is the price of a millisecond in the next one (
 
 from __future__ import annotations
 
+import math
+
 SHARE = 0.02
 """Most of the time that trying may lose."""
 FADES = 0.99
@@ -18,7 +20,7 @@ FADES = 0.99
 TRUST = 20.0
 """Rounds that drafts are taken to have broken even before any were made: memories begin empty."""
 MOST = 4.0
-"""A round counts for no more than this many times what they take: a page fault is no loss."""
+"""A round takes no longer than this many usual ones, as it is booked: a page fault is no loss."""
 LONGEST = 128
 """Most plain rounds in a row."""
 LOOK = 3
@@ -49,7 +51,7 @@ class Account:
     def plain(self, ms: float) -> None:
         """Note a round without drafts; the first behind one with drafts is no measure."""
         if self._plain_before:
-            self._plain.add(ms)
+            self._plain.add(ms, MOST)
         self._plain_before = True
         self._round(ms, 1.0)
         self._spent.fade()
@@ -68,14 +70,14 @@ class Account:
         self._plain_before = False
         self._drafted += 1
         self._round(ms, tokens)
-        self._spent.add(ms)
+        self._spent.add(ms, MOST)
         self._saved.add(tokens)
         loss = self._spent.value / self._plain.value - self._saved.value
         rest = max(0, min(int(loss / SHARE), LONGEST))
         return max(rest, LOOK) if rest or self._looks() else 0
 
     def _round(self, ms: float, tokens: float) -> None:
-        self._ms.add(ms)
+        self._ms.add(ms, MOST)
         self._tokens.add(tokens)
 
     def _looks(self) -> bool:
@@ -84,15 +86,16 @@ class Account:
 
 
 class _Mean:
-    """A fading mean; outliers count for little."""
+    """A fading mean."""
 
     def __init__(self, value: float, weight: float) -> None:
         self.value, self._weight = value, weight
 
-    def add(self, value: float) -> None:
+    def add(self, value: float, most: float = math.inf) -> None:
+        """Count a value, as at most so many times the mean."""
         self.fade()
         self._weight += 1.0
-        self.value += (min(value, MOST * self.value) - self.value) / self._weight
+        self.value += (min(value, most * self.value) - self.value) / self._weight
 
     def fade(self) -> None:
         self._weight *= FADES
